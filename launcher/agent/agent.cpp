@@ -7,6 +7,7 @@
 #include "launcher/agent/agent_logs.hpp"
 #include "launcher/agent/attempt/attempt.hpp"
 #include "launcher/agent/event_source.hpp"
+#include "launcher/agent/front_link.hpp"
 #include "launcher/agent/hosts_agent.hpp"
 #include "launcher/agent/onlookers.hpp"
 #include "launcher/agent/port_watch.hpp"
@@ -47,13 +48,8 @@ private:
         int exit_code;
         std::string text;
     };
-    // The channel's events in the poller go with it.
-    struct FrontLink {
-        Channel channel;
-        std::optional<std::uint32_t> watched = EPOLLIN;
-    };
-    bool front_lives() const { return front_.channel.open(); }
-    Channel& channel() { return front_.channel; }
+    bool front_lives() const { return front_.is_open(); }
+    Channel& channel() { return front_.channel(); }
     CoordinatorRole* role() { return hosts_ ? &hosts_->role() : nullptr; }
 
     void serve_store();
@@ -82,11 +78,11 @@ private:
 
     AgentJob job_;
     ForkedAgent me_;
+    Poller events_;
     FrontLink front_;
     SignalReader signals_;
     std::optional<store::StoreServer> store_;
     std::optional<PortWatch> port_watch_;  // before anybody listens on rank 0's port
-    Poller events_;
     UserStop user_stop_;
     AgentLogs logs_{job_.options, channel(), user_stop_,
                     [this](auto until) { handle_events(until); }};
@@ -101,12 +97,11 @@ private:
 Agent::Agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel)
     : job_(std::move(job)),
       me_(me),
-      front_{Channel(std::move(channel))},
+      front_(std::move(channel), events_, tag_of(Source::channel)),
       signals_({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT}),
       restarts_({.max_restarts = job_.options.restart.max_restarts,
                  .delay = job_.options.restart.delay,
                  .same_failure_window = job_.options.restart.same_failure_window}) {
-    events_.add(front_.channel.fd(), EPOLLIN, tag_of(Source::channel));
     events_.add(signals_.fd(), EPOLLIN, tag_of(Source::signals));
 }
 
@@ -115,21 +110,15 @@ int Agent::run() {
     logs_.finish();
     onlookers_.door().end(front_lives() ? std::optional(exit_code) : std::nullopt);
     log_step("done: exit code " + std::to_string(exit_code));
-    front_.channel.send(DoneMessage{exit_code, hosts_ && hosts_->is_told_end()});
-    while (front_lives() && front_.channel.queued_bytes() > 0) handle_events(std::nullopt);
+    channel().send(DoneMessage{exit_code, hosts_ && hosts_->is_told_end()});
+    while (front_lives() && channel().queued_bytes() > 0) handle_events(std::nullopt);
     return exit_code;
 }
 
 // In the namespaces that the workers get, too, so that users have the numbers that they have there.
 void Agent::serve_store() {
     if (job_.rendezvous.listeners.empty()) return;
-    // What torchrun calls each job is a name of none (worker_env.hpp).
-    const std::string& id = job_.options.run_id;
-    store::StoreServerOptions options{
-        .limits = {.map_bytes = job_.options.rendezvous.store_bytes, .returns_memory = true},
-        .peers = {job_.options.rendezvous.store_peers},
-        .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = job_.plan.workers()},
-        .is_local_too = true};
+    store::StoreServerOptions options = store_options(job_.options, job_.plan.workers());
     if (job_.hosts) {
         options.take_agent = [this](base::UniqueFd connection, std::string received) {
             hosts_->role().take_agent(std::move(connection), std::move(received));
@@ -171,8 +160,13 @@ int Agent::run_attempts() {
 
 AttemptContext Agent::context() {
     const auto of_worker = [](std::size_t index) { return tag_of(Source::worker, index); };
-    return {job_,      logs_.tree(), logs_.writer(),
-            channel(), events_,      {tag_of(Source::pipes), tag_of(Source::input), of_worker}};
+    return {job_,
+            logs_.tree(),
+            logs_.writer(),
+            logs_.flight(),
+            channel(),
+            events_,
+            {tag_of(Source::pipes), tag_of(Source::input), of_worker}};
 }
 
 // The job's exit code, or nothing when another attempt is to follow.
@@ -188,7 +182,10 @@ std::optional<int> Agent::run_attempt(int number) {
     logs_.note_end(number, attempt.watched(), outcome.text);
     if (!restart) logs_.publish(outcome);
     onlookers_.door().note_end(view_of(end, attempt.watched()), outcome.text);
-    if (!outcome.text.empty()) channel().send(FailureMessage{std::move(outcome.text)});
+    if (!outcome.text.empty()) {
+        channel().send(FailureMessage{std::move(outcome.text)});
+        logs_.record_flight_of_end(attempt.watched());
+    }
     relay_rest(std::nullopt);
     attempt_ = nullptr;
     if (!restart) return outcome.exit_code;
@@ -243,7 +240,10 @@ void Agent::join_hosts() {
 void Agent::take_welcome(const WelcomeMessage& job) {
     job_.options.run_id = job_.plan.variables.run_id = job.run_id;
     if (job.wants_progress) job_.progress = Watching::on;
-    job_.keeps_timelines = job.wants_timeline;
+    if (wants_timelines(job_.options.logs) && !job.wants_timeline) {
+        channel().send(NoticeMessage{
+            "--report and --trace: the coordinator writes them, and was not asked for any"});
+    }
     logs_.use(LogTree(job_.options.logs.dir, job.run, job.host));
     logs_.start(job_.options);
 }
@@ -268,6 +268,7 @@ int Agent::run_rounds() {
 
 void Agent::run_part(const RoundMessage& round) {
     const HostPlace place = hosts_->begin_part(round);
+    job_.keeps_timelines = hosts_->wants_timelines();
     job_.plan.variables.master_addr = hosts_->meeting_place().host;
     job_.rendezvous.port = hosts_->meeting_place().port;
     channel().send(PlaceMessage{place.first_rank, place.world_size});
@@ -280,7 +281,6 @@ void Agent::run_part(const RoundMessage& round) {
     Attempt attempt(std::move(part),
                     {.attempt = round.round - 1, .restarts = round.restarts, .place = place});
     const std::optional<Problem> problem = run_workers(attempt);
-    if (!attempt.all_fine() && front_lives()) logs_.record_flight_of_end(attempt.watched());
     if (front_lives()) {
         hosts_->end_part(attempt.end(), attempt.watched(), problem ? problem->text : "",
                          problem ? problem->exit_code : 0);
@@ -288,6 +288,7 @@ void Agent::run_part(const RoundMessage& round) {
         hosts_->give_up_part(attempt.end());
     }
     onlookers_.door().note_end(view_of(attempt.end(), attempt.watched()));
+    if (!attempt.all_fine()) logs_.record_flight_of_end(attempt.watched());
     relay_rest(std::nullopt);
     attempt_ = nullptr;
     remove_error_folder(job_.error_folder);
@@ -370,7 +371,7 @@ std::optional<int> Agent::prepare_restart(const Attempt& failed, milliseconds de
         Outcome outcome = failed.end().outcome_when_stopped(*user_stop_.signal);
         logs_.publish(outcome);
         onlookers_.door().note_end(view_of(failed.end(), failed.watched()), outcome.text);
-        front_.channel.send(FailureMessage{std::move(outcome.text)});
+        channel().send(FailureMessage{std::move(outcome.text)});
         return outcome.exit_code;
     }
     // First, since connections may have taken all descriptors.
@@ -433,9 +434,9 @@ void Agent::handle(Poller::Tag tag) {
 }
 
 void Agent::handle_messages() {
-    front_.channel.flush();
-    front_.channel.receive();
-    while (const auto message = front_.channel.next()) {
+    channel().flush();
+    channel().receive();
+    while (const auto message = channel().next()) {
         if (const auto* stop = std::get_if<StopMessage>(&*message)) {
             log_step("asked to stop: " + signal_name(stop->signal));
             request_stop(stop->signal, stop->grace);
@@ -477,15 +478,7 @@ void Agent::request_stop(int signal, milliseconds grace) {
 
 // What one round had to say to the front goes out before the next is waited for.
 void Agent::update_events() {
-    front_.channel.flush();
-    const std::uint32_t wanted = front_.channel.queued_bytes() > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    if (front_.watched && !front_lives()) {
-        events_.remove(front_.channel.fd());  // its end would be news for ever
-        front_.watched.reset();
-    } else if (front_.watched && *front_.watched != wanted) {
-        events_.change(front_.channel.fd(), wanted, tag_of(Source::channel));
-        front_.watched = wanted;
-    }
+    front_.keep_watched();
     logs_.writer().keep_watched(events_, tag_of(Source::logs));
     if (attempt_ != nullptr) attempt_->hold_output(logs_.writer().full());
 }

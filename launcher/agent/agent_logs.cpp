@@ -29,19 +29,19 @@ void AgentLogs::await_files() {
 }
 
 // Whoever waits for the launcher to end waits for these, too.
-std::chrono::milliseconds AgentLogs::most_time_for_files() const {
-    if (stop_.is_hurried || !channel_.open()) return std::chrono::seconds{2};
-    return stop_.signal ? std::chrono::seconds{5} : std::chrono::seconds{60};
-}
-
 void AgentLogs::write_timeline() {
     if (!channel_.open()) return;
-    for (std::string& text : timeline_.write(wait_, [this] { return most_time_for_files(); })) {
+    const auto most_time = [this]() -> std::chrono::milliseconds {
+        if (stop_.is_hurried || !channel_.open()) return std::chrono::seconds{2};
+        return stop_.signal ? std::chrono::seconds{5} : std::chrono::seconds{60};
+    };
+    for (std::string& text : timeline_.write(wait_, most_time)) {
         channel_.send(NoticeMessage{std::move(text)});
     }
 }
 
 void AgentLogs::finish() {
+    await_flight();  // of a signal that came late
     write_timeline();
     if (!writer_.started()) return;
     std::string text = writer_.finish(wait_, stop_.is_hurried);
@@ -68,7 +68,15 @@ std::optional<LogWriter::Time> AgentLogs::next_due() const {
 
 void AgentLogs::note_end(int attempt, const WatchedWorkers& workers, const std::string& text) {
     timeline_.note(attempt, workers.pages, workers.all, workers.first_rank, text);
-    if (!text.empty()) record_flight_of_end(workers);
+}
+
+void AgentLogs::record_flight(const WatchedWorkers& workers, const std::string& why,
+                              std::chrono::milliseconds limit) {
+    if (flight_.wanted() && flight_.is_busy()) {
+        channel_.send(
+            NoticeMessage{"no flight records " + why + ": those before are still being written"});
+    }
+    flight_.begin(workers.pages, workers.all, workers.first_rank, workers.world_size, why, limit);
 }
 
 bool AgentLogs::record_flight_on(int signal, const WatchedWorkers& workers) {
@@ -79,16 +87,13 @@ bool AgentLogs::record_flight_on(int signal, const WatchedWorkers& workers) {
 
 void AgentLogs::record_flight_of_end(const WatchedWorkers& workers) {
     await_flight();
-    record_flight(workers, "at the end");
+    record_flight(workers, "at the end", FlightFiles::most_time_at_end);
     await_flight();
 }
 
 // Of the loop, which tells what has become of it.
 void AgentLogs::await_flight() {
-    while (flight_.is_busy() && channel_.open()) {
-        flight_.set_most_time(most_time_for_files());
-        wait_(flight_.next());
-    }
+    while (flight_.is_busy() && channel_.open()) wait_(flight_.next());
 }
 
 void AgentLogs::publish(Outcome& outcome) {

@@ -7,8 +7,16 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace ddp::launcher {
+namespace {
+
+// Of a round whose end nobody was to blame for.
+constexpr const char* started_again = "hosts came or went: the workers were started again";
+
+}  // namespace
 
 CoordinatorRole::CoordinatorRole(Settings settings, Poller& events, Poller::Tag tag)
     : settings_(std::move(settings)),
@@ -53,7 +61,11 @@ void CoordinatorRole::begin_round(const RoundMessage& round) {
     inquiry_.begin_round(round);
     slow_inquiry_.begin_round(round);
     rows_.begin_round(round);
-    if (settings_.timeline != nullptr) settings_.timeline->begin(round.round - 1);
+    round_ = round;
+    if (settings_.timeline != nullptr) {
+        if (!std::exchange(is_judged_, false)) settings_.timeline->set_text(started_again);
+        settings_.timeline->begin(round.round - 1);
+    }
     progress_.begin_round(round);
 }
 
@@ -90,14 +102,13 @@ void CoordinatorRole::hear(MemberId by, const FromMember& message) {
 
 // A member tells of its own ranks.
 void CoordinatorRole::note_timeline(MemberId by, const TimelineMessage& message) {
-    const RoundMessage& round = rows_.round();
-    const HostRanks* const host = round.table.find(by);
+    const HostRanks* const host = round_.table.find(by);
     const int rank = message.part.rank.rank;
-    const bool is_its_own = host != nullptr && message.round == round.round &&
+    const bool is_its_own = host != nullptr && message.round == round_.round &&
                             rank >= host->first_rank && rank < host->first_rank + host->slots;
     if (settings_.timeline == nullptr || !is_its_own) return;
     TimelinePart part = message.part;
-    part.attempt = round.round - 1;
+    part.attempt = round_.round - 1;
     part.rank.host = host->host;
     settings_.timeline->add(std::move(part));
 }
@@ -149,9 +160,7 @@ void CoordinatorRole::tell_verdict(RunView& view) const {
 bool CoordinatorRole::ask_for_rows(Time now) {
     if (!coordinator_ || !coordinator_->runs()) return false;
     if (const auto question = rows_.ask(now)) {
-        for (const HostRanks& host : rows_.round().table.hosts) {
-            coordinator_->send(host.member, *question);
-        }
+        for (const MemberId member : rows_.others()) coordinator_->send(member, *question);
     }
     return true;
 }
@@ -159,11 +168,7 @@ bool CoordinatorRole::ask_for_rows(Time now) {
 void CoordinatorRole::tell_rows(RunView& view) const {
     if (!coordinator_) return;
     view.has_asked_hosts = true;
-    for (RankRow& row : rows_.rows()) {
-        if (std::ranges::find(view.ranks, row.rank, &RankRow::rank) == view.ranks.end()) {
-            view.ranks.push_back(std::move(row));
-        }
-    }
+    std::ranges::move(rows_.rows(), std::back_inserter(view.ranks));
     std::ranges::sort(view.ranks, {}, &RankRow::rank);
 }
 
@@ -198,6 +203,7 @@ void CoordinatorRole::judge_round(Time now) {
     const bool any_failed = end->asked.reason == StopReason::failure;
     RoundVerdict verdict = judge_.judge(*end, settings_.report_file(), inquiry_.facts(any_failed),
                                         slow_inquiry_.facts());
+    is_judged_ = true;
     if (settings_.timeline != nullptr) settings_.timeline->set_text(verdict.outcome.text);
     if (!verdict.restart_in) settings_.publish(verdict.outcome);
     if (!coordinator_) return;  // while that was written another one was found

@@ -98,6 +98,8 @@ private:
     HangInquiry inquiry_;
     SlowInquiry slow_inquiry_;
     RowInquiry rows_;
+    RoundMessage round_;     // the last one
+    bool is_judged_ = true;  // it has ended, and somebody was to blame, or nobody had to be
     JobProgress progress_;
     std::optional<StatusMessage> shown_;  // of it
     Time next_show_{};

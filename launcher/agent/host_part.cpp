@@ -48,10 +48,11 @@ void HostPart::answer(Member& member, const LookMessage& look, Attempt* attempt)
 }
 
 void HostPart::show(Member& member, const ShowMessage& show, const Attempt* attempt) const {
-    if (show.round != round_.round || attempt == nullptr) return;
-    member.rows({.round = round_.round,
-                 .question = show.question,
-                 .rows = rows_of(attempt->watched(), Attempt::Time::clock::now())});
+    RowsMessage answer{.round = show.round, .question = show.question};
+    if (show.round == round_.round && attempt != nullptr) {
+        answer.rows = rows_of(attempt->watched(), Attempt::Time::clock::now());
+    }
+    member.rows(std::move(answer));
 }
 
 bool HostPart::tell_ends(Member& member, const AttemptEnd& end) const {

@@ -32,7 +32,7 @@ public:
     void tell_timelines(Member& member, const WatchedWorkers& workers) const;
     // `attempt`: null: nothing runs here, and nothing is answered.
     void answer(Member& member, const LookMessage& look, Attempt* attempt) const;
-    // The rows of its ranks, likewise.
+    // The rows of its ranks; where nothing runs, none.
     void show(Member& member, const ShowMessage& show, const Attempt* attempt) const;
     // How its workers ended, and where not all ended well what they had called. Whether they did.
     bool tell_ends(Member& member, const AttemptEnd& end) const;

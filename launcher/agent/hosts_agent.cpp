@@ -202,13 +202,9 @@ void HostsAgent::unwatch_member() {
 
 void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
     if (const auto* job = std::get_if<WelcomeMessage>(&order)) {
-        const bool is_first = !welcome_;
-        welcome_ = *job;
+        const bool is_first = !std::exchange(welcome_, *job);
         if (coordinator() == nullptr) settings_.job.proof = member_->proof();
         if (is_first) settings_.welcome(*job);
-        if (is_first && settings_.coordinator.job.wants_timeline && !job->wants_timeline) {
-            notice("--report and --trace: the coordinator writes them, and was not asked for any");
-        }
     } else if (const auto* wait = std::get_if<WaitMessage>(&order)) {
         if (wait->is_spare) {
             notice("the job has all the hosts that it may have; this one waits until one goes");

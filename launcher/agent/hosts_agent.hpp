@@ -55,6 +55,7 @@ public:
     std::optional<RoundMessage> take_round() { return std::exchange(round_, std::nullopt); }
     // Its workers are about to be started. Throws Error where this host is not in it.
     HostPlace begin_part(const RoundMessage& round);
+    bool wants_timelines() const { return welcome_->wants_timeline; }  // the coordinator does
     // Where this host has reached the coordinator, or serves itself.
     const MeetingPlace& meeting_place() const { return search_.meeting_place(); }
     // Told at once of a failure in the part that runs.

@@ -134,4 +134,13 @@ Rendezvous make_rendezvous(const Options& options) {
     return result;
 }
 
+store::StoreServerOptions store_options(const Options& options, int workers) {
+    // What torchrun calls each job is a name of none (worker_env.hpp).
+    const std::string& id = options.run_id;
+    return {.limits = {.map_bytes = options.rendezvous.store_bytes, .returns_memory = true},
+            .peers = {options.rendezvous.store_peers},
+            .job = store::RankClaim{.job = id == "none" ? "" : id, .world_size = workers},
+            .is_local_too = true};
+}
+
 }  // namespace ddp::launcher

@@ -14,6 +14,7 @@
 #include "base/unique_fd.hpp"
 #include "launcher/hosts/start/hosts_job.hpp"
 #include "launcher/options/options.hpp"
+#include "store/server/store_server.hpp"
 
 #include <cstdint>
 #include <string>
@@ -37,6 +38,9 @@ Rendezvous make_rendezvous(const Options& options);
 // Where the port is in use and others may coordinate on this host, it says in `hosts` that they do;
 // and whether it is loopback alone.
 Rendezvous make_rendezvous(HostsJob& hosts);
+
+// Of the agent's store, for so many workers of this host; of several hosts, it knows more.
+store::StoreServerOptions store_options(const Options& options, int workers);
 
 // Where a successor listens, an address in digits. Returns why it cannot; empty: it does.
 std::string listen_at(const MeetingPlace& place, Rendezvous& rendezvous);

@@ -21,6 +21,8 @@ namespace {
 constexpr std::size_t piece_bytes = std::size_t{64} << 10;
 // Of a buffer that is empty: a coordinator has thousands of them.
 constexpr std::size_t kept_bytes = 1024;
+// More than that to be sent, and frames of queue_later() wait.
+constexpr std::size_t most_before_later = std::size_t{4} << 20;
 
 }  // namespace
 
@@ -33,6 +35,7 @@ Link::Link(base::UniqueFd socket, Begins begins, std::string_view received)
 void Link::close(std::string why) {
     if (!is_open()) return;
     trouble_ = std::move(why);
+    later_.clear();
     ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
@@ -98,8 +101,27 @@ void Link::queue(std::string_view frame) {
     }
 }
 
+void Link::queue_later(std::string frame) {
+    if (!is_open()) return;
+    later_.push_back(std::move(frame));
+}
+
+void Link::queue_what_waits() {
+    while (!later_.empty() && out_.size() - sent_ < most_before_later) {
+        queue(later_.front());
+        later_.pop_front();
+    }
+}
+
 void Link::flush() {
-    while (wants_to_send()) {
+    do {
+        queue_what_waits();
+    } while (send_some() && !later_.empty() && is_open());
+}
+
+// Whether the socket has taken all.
+bool Link::send_some() {
+    while (is_open() && sent_ < out_.size()) {
         const ssize_t sent = ::send(socket_.get(), out_.data() + sent_, out_.size() - sent_,
                                     MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR) continue;
@@ -107,11 +129,13 @@ void Link::flush() {
         // What it sent before is still to be read; the reader then finds the end.
         if (sent < 0) {
             sent_ = out_.size();
+            later_.clear();
             break;
         }
         sent_ += static_cast<std::size_t>(sent);
     }
-    if (sent_ == out_.size()) {
+    const bool is_all = sent_ == out_.size();
+    if (is_all) {
         out_.clear();
         if (out_.capacity() > kept_bytes) out_.shrink_to_fit();
         sent_ = 0;
@@ -119,6 +143,7 @@ void Link::flush() {
         out_.erase(0, sent_);
         sent_ = 0;
     }
+    return is_all;
 }
 
 // Not both ways: what has come unread would make the kernel drop what is on its way.

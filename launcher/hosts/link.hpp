@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,12 +56,15 @@ public:
 
     // For the next flush(); in TLS for the first one after the other side has proved itself.
     void queue(std::string_view frame);
+    // For when little else waits to be sent; frames of queue() go before it. After queue_later()
+    // another frame that has to come after that one is for queue_later(), too.
+    void queue_later(std::string frame);
     void queue_hello(Transport transport) { out_ += encode_hello(transport); }
     // Sends what the socket takes now.
     void flush();
     // All is sent, and the other side is to close.
     void end_sending();
-    bool wants_to_send() const { return is_open() && sent_ < out_.size(); }
+    bool wants_to_send() const { return is_open() && (sent_ < out_.size() || !later_.empty()); }
 
     // Takes in what has arrived, at most so many bytes.
     void receive(std::size_t most = bytes_a_call);
@@ -77,6 +81,8 @@ public:
     std::string peer_address() const;
 
 private:
+    bool send_some();
+    void queue_what_waits();
     void take_in(std::string_view bytes);
     void hand_on(std::string_view bytes);
     void take_from_tls();
@@ -89,6 +95,7 @@ private:
     std::uint64_t received_bytes_ = 0;
     std::string out_;
     std::size_t sent_ = 0;
+    std::deque<std::string> later_;
     std::string trouble_;
 };
 

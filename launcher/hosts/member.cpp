@@ -198,11 +198,18 @@ void Member::saw(SightingMessage message) {
 
 void Member::timeline(TimelineMessage message) {
     shift_clock(message.part, std::chrono::nanoseconds(clock_.to_others(0)));
-    send(std::move(message));
+    send_in_turn(std::move(message));
 }
 
-void Member::drained(DrainedMessage message) { send(std::move(message)); }
-void Member::leave() { send(LeaveMessage{}); }
+// Beats go before it.
+void Member::send_in_turn(const FromMember& message) {
+    if (!link_) return;
+    link_->queue_later(encode(message));
+    link_->flush();
+}
+
+void Member::drained(DrainedMessage message) { send_in_turn(std::move(message)); }
+void Member::leave() { send_in_turn(LeaveMessage{}); }
 void Member::ask_to_stop(int signal) { send(StopJobMessage{signal}); }
 
 }  // namespace ddp::launcher

@@ -105,6 +105,7 @@ public:
 
 private:
     void send(const FromMember& message);
+    void send_in_turn(const FromMember& message);
     bool may_speak() const { return proof_.tls || proof_.credential_for.empty(); }
     void begin_speaking();
     void handle(FromCoordinator message);

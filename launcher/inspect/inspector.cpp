@@ -34,7 +34,7 @@ namespace {
 using nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr std::size_t most_bytes = std::size_t{16} << 20;  // 4,096 ranks have a quarter of it
+constexpr std::size_t most_bytes = std::size_t{64} << 20;  // 4,096 ranks have a sixteenth of it
 constexpr int most_depth = 8;
 // For all that are asked together.
 constexpr std::chrono::seconds answer_within{2};
@@ -44,7 +44,7 @@ constexpr milliseconds sample{100};
 constexpr const char* help =
     "usage: ddp-launch inspect [RUN] [--json] [--stacks] [--watch[=SECONDS]]\n"
     "\n"
-    "Shows the ranks of a job on this host, and who holds it up: of the newest that runs, else of\n"
+    "Shows the ranks of a job, and who holds it up: of the newest that runs on this host, else of\n"
     "the last that has ended. RUN: its run id, or its launcher's pid. Other users' jobs: as root.\n"
     "  --json               the same for programs (docs/inspect.md)\n"
     "  --stacks             also where each thread of its ranks is, for which they stand still for "

@@ -9,7 +9,10 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <map>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -151,7 +154,7 @@ std::string head_of(const json& run) {
     if (shown != all) {
         const bool has_asked = run.value("has_asked_hosts", false);
         text += "\n" + shown + " of the job's " + all + " ranks are " +
-                (has_asked ? "shown; the hosts of the others have not answered" : "on this host");
+                (has_asked ? "shown; of the others their hosts tell nothing" : "on this host");
     }
     return text + "\n";
 }
@@ -167,17 +170,25 @@ bool is_run(const json& document) {
 }
 
 void settle_cpu_shares(const json& earlier, json& later) {
-    const double time = later.at("seconds").get<double>() - earlier.at("seconds").get<double>();
-    if (time <= 0) return;
+    std::map<std::int64_t, const json*> before;
+    for (const json& rank : earlier.at("ranks")) {
+        before.emplace(rank.at("rank").get<std::int64_t>(), &rank);
+    }
+    const auto seconds_of = [](const json& rank, const char* name) {
+        const json value = rank.value(name, json());
+        return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+    };
     for (json& rank : later.at("ranks")) {
-        for (const json& before : earlier.at("ranks")) {
-            const bool is_same =
-                before.at("rank") == rank.at("rank") && before.at("pid") == rank.at("pid") &&
-                before.at("cpu_seconds").is_number() && rank.at("cpu_seconds").is_number();
-            if (!is_same) continue;
-            const double used =
-                rank.at("cpu_seconds").get<double>() - before.at("cpu_seconds").get<double>();
-            if (used >= 0) rank["cpu_share"] = used / time;
+        const auto found = before.find(rank.at("rank").get<std::int64_t>());
+        if (found == before.end() || found->second->at("pid") != rank.at("pid")) continue;
+        const json& was = *found->second;
+        const auto used_before = seconds_of(was, "cpu_seconds");
+        const auto used = seconds_of(rank, "cpu_seconds");
+        const auto read_before = seconds_of(was, "read_seconds");
+        const auto read = seconds_of(rank, "read_seconds");
+        if (!used || !used_before || !read || !read_before) continue;
+        if (*read > *read_before && *used >= *used_before) {
+            rank["cpu_share"] = (*used - *used_before) / (*read - *read_before);
         }
     }
 }

@@ -68,10 +68,11 @@ json rank_json(const RankRow& row, const std::string& host_here) {
             {"call", row.call},
             {"seconds_since_call", row.since_call ? json(in_seconds(*row.since_call)) : json()},
             {"share_in_calls", optional(row.share_in_calls)},
-            {"cpu_seconds", row.cpu_time ? json(in_seconds(*row.cpu_time)) : json()},
-            {"cpu_share", optional(row.cpu_share)},
-            {"resident_bytes", optional(row.resident_bytes)},
-            {"system_call", row.waits_in}};
+            {"cpu_seconds", row.use.cpu_time ? json(in_seconds(*row.use.cpu_time)) : json()},
+            {"cpu_share", optional(row.use.cpu_share)},
+            {"resident_bytes", optional(row.use.resident_bytes)},
+            {"system_call", row.waits_in},
+            {"read_seconds", in_seconds(row.read_at.time_since_epoch())}};
 }
 
 }  // namespace
@@ -113,7 +114,8 @@ std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now) {
                                                  .phase = name_of(record.phase),
                                                  .is_at_checkpoint = record.is_at_checkpoint,
                                                  .progress = contract::read_progress(page),
-                                                 .share_in_calls = share_in_calls(record, until)});
+                                                 .share_in_calls = share_in_calls(record, until),
+                                                 .read_at = now});
         if (const auto call = record.last_call()) {
             const contract::OperationRecord& operation = *call->operation;
             row.call = contract::describe(*call);
@@ -124,11 +126,11 @@ std::vector<RankRow> rows_of(const WatchedWorkers& workers, RankRow::Time now) {
         row.pid = process_of_rank(record.pid, worker.process.pid());
         const ProcessState process = look_at_process(row.pid);
         row.state = name_of(process);
-        row.cpu_time = process.cpu_time;
-        row.resident_bytes = process.resident_bytes;
+        row.use.cpu_time = process.cpu_time;
+        row.use.resident_bytes = process.resident_bytes;
         row.waits_in = process.waits_in;
         const auto age = now - worker.started_at;
-        if (age > age.zero()) row.cpu_share = in_seconds(process.cpu_time) / in_seconds(age);
+        if (age > age.zero()) row.use.cpu_share = in_seconds(process.cpu_time) / in_seconds(age);
     }
     return rows;
 }

@@ -109,12 +109,13 @@ void add_ranks(Page& page, const RunView& view, bool is_judged) {
         "Time that the rank's steps have waited for averaged gradients.",
         [](const RankRow& row) { return in_seconds(row.progress.exposed); });
     add(Type::counter, "cpu_seconds", "CPU time of the rank's process.", [](const RankRow& row) {
-        return row.cpu_time ? std::optional(in_seconds(*row.cpu_time)) : std::nullopt;
+        return row.use.cpu_time ? std::optional(in_seconds(*row.use.cpu_time)) : std::nullopt;
     });
     add(Type::gauge, "resident_memory_bytes", "Memory of the rank's process in the host's.",
         [](const RankRow& row) {
-            return row.resident_bytes ? std::optional(static_cast<double>(*row.resident_bytes))
-                                      : std::nullopt;
+            return row.use.resident_bytes
+                       ? std::optional(static_cast<double>(*row.use.resident_bytes))
+                       : std::nullopt;
         });
     const auto names = [](const std::vector<int>& ranks, int rank) {
         return std::ranges::find(ranks, rank) == ranks.end() ? 0 : 1;

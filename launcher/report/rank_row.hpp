@@ -30,11 +30,16 @@ struct RankRow {
     std::string call = {};                                    // as contract::LastCall's words
     std::optional<std::chrono::nanoseconds> since_call = {};  // it began, or ended
     std::optional<double> share_in_calls = {};                // of the recorded ones' time
-    // Of the process, so far; the share since its start. Of one that has ended nothing is known.
-    std::optional<std::chrono::milliseconds> cpu_time = {};
-    std::optional<double> cpu_share = {};  // of a processor
-    std::optional<std::uint64_t> resident_bytes = {};
+    // What it has of its host, so far; the share since its start. Of one that has ended nothing is
+    // known.
+    struct Use {
+        std::optional<std::chrono::milliseconds> cpu_time = {};
+        std::optional<double> cpu_share = {};  // of a processor
+        std::optional<std::uint64_t> resident_bytes = {};
+    };
+    Use use = {};
     std::string waits_in = {};  // as ProcessState's
+    Time read_at = {};          // by its host's clock
 };
 
 }  // namespace ddp::launcher

@@ -6,6 +6,8 @@
 
 #include <ddp/error.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -38,30 +40,42 @@ void check_flight_files(const Options& options) {
 FlightFiles::FlightFiles(const LogOptions& options)
     : prefix_(options.flight_prefix), signal_(options.flight_signal) {}
 
+FlightFiles::~FlightFiles() {
+    if (!writer_) return;
+    writer_->end();
+    remove_soon(temporaries_);
+}
+
 void FlightFiles::begin(const contract::ControlRegion& pages, std::span<const Worker> workers,
-                        int first_rank, int world_size, const std::string& why) {
+                        int first_rank, int world_size, const std::string& why,
+                        std::chrono::milliseconds limit) {
     if (!wanted() || is_busy() || workers.empty()) return;
-    std::vector<RecordedRank> records;
+    std::erase_if(others_, [](const auto& one) { return one->living() == 0; });
+    why_ = why;
+    limit_ = limit;
     ranks_.clear();
     temporaries_.clear();
-    for (const Worker& worker : workers) {
-        const int rank = first_rank + worker.local_rank;
-        ranks_.push_back(rank);
-        temporaries_.push_back(temporary_name(path_of(rank)));
-        records.push_back({rank, contract::read_page(pages.page(worker.local_rank))});
-    }
-    why_ = why;
-    result_.reset();
+    std::vector<RecordedRank> records;
     const FlightFacts facts{world_size, steady_to_wall_clock()};
     try {
-        writer_.emplace([&](const ForkedWriter::Tell& tell) {
+        for (const Worker& worker : workers) {
+            const int rank = first_rank + worker.local_rank;
+            ranks_.push_back(rank);
+            temporaries_.push_back(temporary_name(path_of(rank)));
+            records.push_back({rank, contract::read_page(pages.page(worker.local_rank))});
+        }
+        writer_ = std::make_unique<ForkedWriter>([&](const ForkedWriter::Tell& tell) {
             const std::vector<std::string> texts = flight_records(records, facts);
+            std::string problem;
+            std::size_t written = 0;
             for (std::size_t i = 0; i < texts.size(); ++i) {
                 const std::string path = path_of(ranks_[i]);
                 const int code = base::replace_file(path, texts[i], usual_mode(), temporaries_[i]);
-                if (code != 0) return tell(path + ": " + std::strerror(code));
+                if (code == 0) ++written;
+                if (code != 0 && problem.empty()) problem = path + ": " + std::strerror(code);
             }
-            tell(all_written);
+            if (problem.empty()) return tell(all_written);
+            tell(problem + (written == 0 ? "" : "; " + std::to_string(written) + " others are"));
         });
     } catch (const SystemError& error) {
         result_ = error.what();
@@ -78,15 +92,34 @@ std::optional<std::string> FlightFiles::look() {
     if (writer_ && !result_) {
         result_ = writer_->receive();
         if (!result_ && writer_->has_ended()) result_ = "their writer has failed";
-        if (!result_ && writer_->age() >= most_time_) result_ = "it takes too long";
-        if (!result_) return std::nullopt;
-        writer_.reset();
-        if (*result_ != all_written) remove_soon(temporaries_);
+        if (!result_ && writer_->age() >= limit_) result_ = "it takes too long";
+        if (result_) finish_writer();
     }
     if (!result_) return std::nullopt;
     const std::string result = *std::exchange(result_, std::nullopt);
     if (result == all_written) return "flight records " + why_ + ": " + all_paths();
     return "cannot write the flight records " + why_ + ": " + result;
+}
+
+// Nothing half-written stays.
+void FlightFiles::finish_writer() {
+    writer_->end();
+    others_.push_back(std::move(writer_));
+    if (*result_ == all_written) return;
+    try {
+        others_.push_back(std::make_unique<ForkedWriter>([this](const ForkedWriter::Tell&) {
+            for (const std::string& path : temporaries_) ::unlink(path.c_str());
+        }));
+    } catch (const SystemError&) {  // they are left
+    }
+}
+
+std::vector<pid_t> FlightFiles::children() const {
+    std::vector<pid_t> all;
+    if (writer_) all.push_back(writer_->living());
+    for (const auto& one : others_) all.push_back(one->living());
+    std::erase(all, 0);
+    return all;
 }
 
 // "/tmp/fr/rank_0", "/tmp/fr/rank_0 to rank_3"

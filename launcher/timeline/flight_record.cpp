@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -153,18 +154,24 @@ Shown shown(const contract::CallSignature& call, int ranks) {
     return {"nccl:barrier", 1, 1};
 }
 
-using RanksOfGroups = std::map<std::uint32_t, std::set<int>>;
+struct KnownGroup {
+    std::set<int> ranks;
+    int size = 0;  // as any of the ranks says; of which not all are given
+};
+using KnownGroups = std::map<std::uint32_t, KnownGroup>;
 
-RanksOfGroups ranks_of_groups(std::span<const RecordedRank> ranks, int world_size) {
-    RanksOfGroups all;
+KnownGroups known_groups(std::span<const RecordedRank> ranks, int world_size) {
+    KnownGroups all;
     for (const RecordedRank& one : ranks) {
         for (const OperationRecord& operation : one.record.operations) {
-            all[operation.group].insert(one.rank);
+            all[operation.group].ranks.insert(one.rank);
         }
         for (const GroupRecord& group : one.record.groups) {
-            all[group.id].insert(one.rank);
+            KnownGroup& known = all[group.id];
+            known.ranks.insert(one.rank);
+            known.size = group.size;
             if (group.size != world_size) continue;
-            for (int rank = 0; rank < world_size; ++rank) all[group.id].insert(rank);
+            for (int rank = 0; rank < world_size; ++rank) known.ranks.insert(rank);
         }
     }
     return all;
@@ -177,7 +184,7 @@ const char* description(std::size_t ranks, int world_size) {
 
 class RankFile {
 public:
-    RankFile(const RecordedRank& rank, const RanksOfGroups& groups, const FlightFacts& facts)
+    RankFile(const RecordedRank& rank, const KnownGroups& groups, const FlightFacts& facts)
         : rank_(rank), groups_(groups), facts_(facts) {}
 
     json whole() const {
@@ -188,7 +195,7 @@ public:
     }
 
 private:
-    const std::set<int>& ranks_of(std::uint32_t group) const { return groups_.at(group); }
+    const std::set<int>& ranks_of(std::uint32_t group) const { return groups_.at(group).ranks; }
     std::int64_t nanoseconds(OperationRecord::Time time) const {
         return std::chrono::nanoseconds(time.time_since_epoch() + facts_.to_wall_clock).count();
     }
@@ -198,11 +205,11 @@ private:
 
     json groups() const {
         json all = json::object();
-        for (const auto& [id, ranks] : groups_) {
-            if (!ranks.contains(rank_.rank)) continue;
+        for (const auto& [id, group] : groups_) {
+            if (!group.ranks.contains(rank_.rank)) continue;
             all[std::to_string(id)] = {{"name", std::to_string(id)},
                                        {"desc", description_of(id)},
-                                       {"ranks", json(ranks).dump()}};
+                                       {"ranks", json(group.ranks).dump()}};
         }
         return all;
     }
@@ -219,7 +226,7 @@ private:
 
     json entry(const OperationRecord& operation) const {
         const GroupRecord* const group = rank_.record.find_group(operation.group);
-        const Shown call = shown(operation.call, group != nullptr ? group->size : 1);
+        const Shown call = shown(operation.call, std::max(1, groups_.at(operation.group).size));
         const json dtypes = {scalar_type(operation.call.dtype)};
         const bool is_over =
             operation.ended || (group != nullptr && operation.sequence <= group->ended);
@@ -262,7 +269,7 @@ private:
     }
 
     const RecordedRank& rank_;
-    const RanksOfGroups& groups_;
+    const KnownGroups& groups_;
     const FlightFacts& facts_;
 };
 
@@ -270,7 +277,7 @@ private:
 
 std::vector<std::string> flight_records(std::span<const RecordedRank> ranks,
                                         const FlightFacts& facts) {
-    const RanksOfGroups groups = ranks_of_groups(ranks, facts.world_size);
+    const KnownGroups groups = known_groups(ranks, facts.world_size);
     std::vector<std::string> files;
     files.reserve(ranks.size());
     for (const RecordedRank& rank : ranks) {

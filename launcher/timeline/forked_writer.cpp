@@ -6,6 +6,7 @@
 
 #include <ddp/error.hpp>
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -28,28 +29,11 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds time_to_die{250};
 
-// Without a pidfd its number is as good: nobody else has waited for it.
-void end_child(pid_t pid, int pidfd) {
-    if (pidfd < 0) {
-        ::kill(pid, SIGKILL);
-        ::waitpid(pid, nullptr, WNOHANG);
-        return;
-    }
-    base::signal_pidfd(pidfd, SIGKILL);
-    const auto until = ForkedWriter::Clock::now() + time_to_die;
-    siginfo_t info{};
-    while (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info,
-                    WEXITED | WNOHANG) == 0 &&
-           info.si_pid == 0 && ForkedWriter::Clock::now() < until) {
-        std::this_thread::sleep_for(milliseconds{1});
-    }
-}
-
 }  // namespace
 
 ForkedWriter::ForkedWriter(const std::function<void(const Tell& tell)>& work) {
     ForkedHelper helper =
-        fork_helper("ddp-report", "the writer of reports", SOCK_SEQPACKET, [&work](int socket) {
+        fork_helper("ddp-report", "the writer of files", SOCK_SEQPACKET, [&work](int socket) {
             work([socket](const std::string& message) {
                 [[maybe_unused]] const auto sent =
                     ::send(socket, message.data(), message.size(), MSG_NOSIGNAL);
@@ -58,6 +42,10 @@ ForkedWriter::ForkedWriter(const std::function<void(const Tell& tell)>& work) {
     pid_ = helper.pid;
     socket_ = std::move(helper.socket);
     pidfd_ = base::UniqueFd(base::open_pidfd(pid_));
+    if (pidfd_) return;
+    const int why = errno;
+    ::kill(pid_, SIGKILL);  // nobody has waited for it yet
+    throw SystemError("pidfd_open of the writer of files", why);
 }
 
 std::optional<std::string> ForkedWriter::receive() {
@@ -69,9 +57,21 @@ std::optional<std::string> ForkedWriter::receive() {
 }
 
 void ForkedWriter::end() {
-    if (pid_ == 0) return;
-    end_child(std::exchange(pid_, 0), pidfd_.get());
+    if (std::exchange(is_killed_, true)) return;
     has_ended_ = true;
+    base::signal_pidfd(pidfd_.get(), SIGKILL);
+    const auto until = Clock::now() + time_to_die;
+    siginfo_t info{};
+    while (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.get()), &info,
+                    WEXITED | WNOHANG) == 0 &&
+           info.si_pid == 0 && Clock::now() < until) {
+        std::this_thread::sleep_for(milliseconds{1});
+    }
+}
+
+pid_t ForkedWriter::living() const {
+    pollfd end{pidfd_.get(), POLLIN, 0};
+    return ::poll(&end, 1, 0) == 0 ? pid_ : 0;
 }
 
 ::mode_t usual_mode() {

@@ -20,7 +20,8 @@ public:
     using Clock = std::chrono::steady_clock;
     static constexpr std::chrono::milliseconds between_looks{5};
 
-    // In the child: `work` tells what has become of a file, and ends. Throws SystemError.
+    // In the child: `work` tells what has become of a file, and ends. Throws SystemError, also
+    // where it could not be ended safely, for want of a pidfd.
     using Tell = std::function<void(const std::string& message)>;
     explicit ForkedWriter(const std::function<void(const Tell& tell)>& work);
     ~ForkedWriter() { end(); }
@@ -32,14 +33,18 @@ public:
     // It tells no more.
     bool has_ended() const { return has_ended_; }
     Clock::duration age() const { return Clock::now() - began_; }
+    // Kills it, and waits for a moment.
     void end();
+    // Its pid while it lives, as one does that the kernel cannot end; else 0.
+    pid_t living() const;
 
 private:
-    pid_t pid_ = 0;  // 0: none
+    pid_t pid_ = 0;
     base::UniqueFd socket_;
     base::UniqueFd pidfd_;
     Clock::time_point began_ = Clock::now();
     bool has_ended_ = false;
+    bool is_killed_ = false;
 };
 
 // As any program's files.

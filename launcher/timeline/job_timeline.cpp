@@ -86,7 +86,11 @@ std::size_t JobTimeline::entries_for(int workers) {
     return std::clamp(most_activities / ranks, least_entries, most_entries);
 }
 
-void JobTimeline::begin(int attempt) { attempts_.push_back({.attempt = attempt}); }
+void JobTimeline::begin(int attempt) {
+    forget_what_is_too_much();
+    attempts_.push_back({.attempt = attempt});
+    items_of_last_ = 0;
+}
 
 void JobTimeline::add(TimelinePart part) {
     if (attempts_.empty() || attempts_.back().attempt != part.attempt) return;
@@ -105,10 +109,11 @@ void JobTimeline::add(TimelinePart part) {
         if (TimelineGroup& here = groups_[groups.back()]; here.id == one.id) here = one;
     }
     for (TimelineItem item : items) {
-        if (known->items.size() == most_entries) {
+        if (known->items.size() == most_entries || items_of_last_ == 2 * most_activities) {
             ++known->lost;
             continue;
         }
+        ++items_of_last_;
         item.name = names[item.name];
         if (item.what == contract::Activity::collective) item.group = groups[item.group];
         known->items.push_back(item);

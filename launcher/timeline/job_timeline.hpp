@@ -1,7 +1,8 @@
 // JobTimeline: what the ranks of a job have done, attempt by attempt, for --report and --trace.
 // Gathered from their rings (contract/timeline.hpp) once nothing of an attempt lives; of a job of
 // several hosts, of what each tells of its ranks.
-// Invariant: at most `most` activities are kept, beside the last attempt's; of older attempts the
+// Invariant: at most `most` activities are kept, beside the last attempt's, twice as many of which
+// are, if others tell of them; of older attempts the
 // ranks' beginnings and ends are, and how many activities have gone.
 #pragma once
 
@@ -105,6 +106,7 @@ private:
 
     std::size_t most_;
     std::vector<AttemptTimeline> attempts_;
+    std::size_t items_of_last_ = 0;  // that add() has taken
     std::vector<std::string> names_;
     std::map<std::string, std::uint32_t> index_of_name_;
     std::vector<TimelineGroup> groups_;

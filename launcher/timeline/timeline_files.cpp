@@ -69,7 +69,7 @@ void TimelineFiles::take_news(const std::string& message) {
 std::vector<std::string> TimelineFiles::write(
     const std::function<void(Clock::time_point until)>& wait,
     const std::function<milliseconds()>& most_time) {
-    if (!wanted() || !has_report_) return {};
+    if (!wanted() || timeline_.attempts().empty()) return {};
     std::optional<ForkedWriter> writer;
     try {
         for (File& file : files_) file.temporary = temporary_name(file.path);

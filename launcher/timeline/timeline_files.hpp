@@ -35,14 +35,11 @@ public:
     }
     // The same of several hosts, on the coordinator's.
     JobTimeline& timeline() { return timeline_; }
-    // The outcome that counts, as report.json has it. Without one nothing is written: what there is
-    // to be said is another host's.
-    void set_report(std::string json) {
-        facts_.report_json = std::move(json);
-        has_report_ = true;
-    }
+    // The outcome that counts, as report.json has it.
+    void set_report(std::string json) { facts_.report_json = std::move(json); }
 
-    // Once. `wait` passes the time until then with what else is to be done; `most_time`: from the
+    // Once; does nothing where nothing was noted: what there is to be said is another host's.
+    // `wait` passes the time until then with what else is to be done; `most_time`: from the
     // beginning, may change meanwhile. Texts for the user.
     std::vector<std::string> write(const std::function<void(Clock::time_point until)>& wait,
                                    const std::function<std::chrono::milliseconds()>& most_time);
@@ -61,7 +58,6 @@ private:
     std::array<File, 2> files_;
     PageFacts facts_;
     JobTimeline timeline_;
-    bool has_report_ = false;
 };
 
 }  // namespace ddp::launcher

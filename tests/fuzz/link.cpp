@@ -66,9 +66,7 @@ RowsMessage some_rows() {
                             .call = "in barrier",
                             .since_call = std::chrono::seconds(3),
                             .share_in_calls = 0.5,
-                            .cpu_time = std::chrono::seconds(4),
-                            .cpu_share = 1.5,
-                            .resident_bytes = 1 << 20});
+                            .use = {std::chrono::seconds(4), 1.5, 1 << 20}});
     return message;
 }
 

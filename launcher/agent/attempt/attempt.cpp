@@ -42,6 +42,18 @@ void log_step(const Worker& worker, const std::string& step) {
                                     std::to_string(worker.process.pid()) + ") " + step);
 }
 
+// `known`: what the attempt alone knows.
+JobVariables job_variables(const AgentJob& job, const Attempt::Numbers& numbers,
+                           AttemptVariables known) {
+    JobVariables variables = job.plan.variables;
+    variables.master_port = job.rendezvous.port;
+    known.held_port = job.rendezvous.holder.get();
+    known.restart_count = numbers.restarts;
+    known.place = numbers.place;
+    variables.attempt = std::move(known);
+    return variables;
+}
+
 }  // namespace
 
 Attempt::Attempt(AttemptContext context, const Numbers& numbers)
@@ -56,7 +68,7 @@ Attempt::Attempt(AttemptContext context, const Numbers& numbers)
 }
 
 Attempt::~Attempt() {
-    end_input();
+    input_.reset();  // and with it its place in the poller
     agent_.events.remove(relay_.fd());
     for (const Worker& worker : workers_) {
         if (worker.running()) agent_.events.remove(worker.process.pidfd());
@@ -77,14 +89,10 @@ void Attempt::start_workers(const rlimit& users_descriptor_limit, const std::str
     const base::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!null) throw SystemError("open /dev/null", errno);
     const std::vector<std::string> inherited = own_environment();
-    JobVariables variables = agent_.job.plan.variables;
-    variables.master_port = agent_.job.rendezvous.port;
-    variables.attempt = {.held_port = agent_.job.rendezvous.holder.get(),
-                         .store_socket = store_socket,
-                         .error_files = error_files_,
-                         .control = control_.handover(control_.fd()),
-                         .restart_count = numbers_.restarts,
-                         .place = numbers_.place};
+    const JobVariables variables = job_variables(agent_.job, numbers_,
+                                                 {.store_socket = store_socket,
+                                                  .error_files = error_files_,
+                                                  .control = control_.handover(control_.fd())});
     if (agent_.job.handed.in_for_all) input_.emplace(agent_.job.handed.in.get());
     workers_.reserve(static_cast<std::size_t>(agent_.job.plan.workers()));
     for (int rank = 0; rank < agent_.job.plan.workers(); ++rank) {
@@ -292,9 +300,6 @@ void Attempt::pass_input() {
     if (!notice.empty()) agent_.channel.send(NoticeMessage{std::move(notice)});
 }
 
-// And with it its place in the poller.
-void Attempt::end_input() { input_.reset(); }
-
 std::optional<Attempt::Time> Attempt::wakes_at() const {
     std::optional<Time> first;
     for (const auto& time :
@@ -304,7 +309,11 @@ std::optional<Attempt::Time> Attempt::wakes_at() const {
     return first;
 }
 
-ExcludedProcesses Attempt::excluded() const { return {agent_.logs.pid(), watch_.stack_reader()}; }
+ExcludedProcesses Attempt::excluded() const {
+    ExcludedProcesses own{agent_.logs.pid(), watch_.stack_reader()};
+    for (const pid_t pid : agent_.flight.children()) own.add(pid);
+    return own;
+}
 
 std::optional<Attempt::Time> Attempt::end_leftovers(Time now) {
     const auto look_again = leftovers_.look(now, stop_, agent_.grace(), excluded());
@@ -322,7 +331,7 @@ std::optional<Attempt::Time> Attempt::end_leftovers(Time now) {
 // it was.
 void Attempt::sweep() {
     for (std::size_t i = 0; i < workers_.size(); ++i) note_end(i);
-    end_input();
+    input_.reset();  // and with it its place in the poller
     watch_.end_reading_stacks();
     killed_orphans_ = sweep_descendants(base::Deadline::after(sweep_time), excluded());
     for (Worker& worker : workers_) {

@@ -13,16 +13,15 @@
 #include "launcher/agent/attempt/stop_sequence.hpp"
 #include "launcher/agent/attempt/worker_watch.hpp"
 #include "launcher/channel/channel.hpp"
-#include "launcher/logs/log_files.hpp"
 #include "launcher/logs/log_writer.hpp"
 #include "launcher/process/poller.hpp"
 #include "launcher/process/process_sweep.hpp"
+#include "launcher/timeline/flight_files.hpp"
 #include "launcher/worker/worker.hpp"
 
 #include <sys/resource.h>
 
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
@@ -35,6 +34,7 @@ struct AttemptContext {
     const AgentJob& job;
     const LogTree& tree;
     LogWriter& logs;
+    const FlightFiles& flight;
     Channel& channel;
     Poller& events;
     // Tags of the events that the attempt adds to `events`.
@@ -102,8 +102,7 @@ public:
     void stop_showing(Stream stream) { relay_.stop_showing(stream); }
     // At SIGCHLD: orphans of the workers that ended, and workers that hold themselves.
     void note_children();
-    // As the function of that name (likely_stop.hpp), of this attempt's workers.
-    std::optional<Time> stop_may_come_until() const;
+    std::optional<Time> stop_may_come_until() const;  // as likely_stop.hpp's, of its workers
 
     // By the schedule of Leftovers. When to look again; nothing: the rest is for sweep().
     std::optional<Time> end_leftovers(Time now);
@@ -118,7 +117,6 @@ public:
 
 private:
     void send_to_living(int signal);
-    void end_input();
     std::optional<FirstFailure> failure_so_far() const;
     void tell_of_failure(std::size_t index) const;
     void set_abort_word(int rank);

@@ -20,7 +20,9 @@ std::optional<ShowMessage> RowInquiry::ask(Time now) {
 
 void RowInquiry::note(MemberId by, RowsMessage message) {
     const HostRanks* const host = round_.table.find(by);
-    if (host == nullptr || message.round != round_.round || message.question != question_) return;
+    if (host == nullptr || by == round_.coordinator || message.round != round_.round ||
+        message.question != question_)
+        return;
     std::vector<RankRow>& rows = told_[by];
     rows.clear();
     std::ranges::stable_sort(message.rows, {}, &RankRow::rank);
@@ -34,12 +36,15 @@ void RowInquiry::note(MemberId by, RowsMessage message) {
 }
 
 bool RowInquiry::is_answered(Time now) const {
-    return !asked_ || now >= *ends() || told_.size() == round_.table.hosts.size();
+    return !asked_ || now >= *asked_ + time_to_answer || told_.size() == others().size();
 }
 
-std::optional<RowInquiry::Time> RowInquiry::ends() const {
-    if (!asked_) return std::nullopt;
-    return *asked_ + time_to_answer;
+std::vector<MemberId> RowInquiry::others() const {
+    std::vector<MemberId> members;
+    for (const HostRanks& host : round_.table.hosts) {
+        if (host.member != round_.coordinator) members.push_back(host.member);
+    }
+    return members;
 }
 
 std::vector<RankRow> RowInquiry::rows() const {

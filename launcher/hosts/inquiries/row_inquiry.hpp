@@ -21,16 +21,15 @@ public:
 
     // What was told in the last one is forgotten.
     void begin_round(const RoundMessage& round);
-    // The question for all hosts of the round. While one waits for answers, nothing: they will do.
+    // The question for others(). While one waits for answers, nothing: they will do.
     std::optional<ShowMessage> ask(Time now);
+    std::vector<MemberId> others() const;  // of the round's hosts, all but the coordinator's
     void note(MemberId by, RowsMessage message);
 
-    // Whether no answer is to be waited for any more. Until then, until when at most.
+    // Whether no answer is to be waited for any more.
     bool is_answered(Time now) const;
-    std::optional<Time> ends() const;
     // Of the last answers, by rank.
     std::vector<RankRow> rows() const;
-    const RoundMessage& round() const { return round_; }
 
 private:
     RoundMessage round_;

@@ -20,6 +20,7 @@ inline constexpr std::size_t max_text_bytes = std::size_t{1} << 20;
 // Of a list of ranks, in a frame of max_link_message_bytes: what is beyond is left out.
 inline constexpr std::size_t most_list_bytes = std::size_t{3} << 20;
 inline constexpr std::size_t max_words_bytes = 1024;  // of a name, or of some words
+inline constexpr std::int64_t max_duration_ns = std::int64_t{1} << 60;  // 36 years
 
 // By protocol.md.
 enum class MessageType : std::uint8_t {
@@ -112,10 +113,10 @@ public:
         }
         return words;
     }
-    // Not below 0, and at most 36 years.
+    // Not below 0, and at most max_duration_ns.
     std::chrono::nanoseconds duration() {
         const std::int64_t value = in_.i64();
-        if (value < 0 || value > std::int64_t{1} << 60) refuse_message("a duration is none");
+        if (value < 0 || value > max_duration_ns) refuse_message("a duration is none");
         return std::chrono::nanoseconds(value);
     }
     void end() const {

@@ -40,6 +40,10 @@ void put_words(MessageWriter& out, const std::string& words) {
 
 void put(MessageWriter& out, const RankRow& row) {
     const auto share = [&](double value) { out.number(in_parts(value)); };
+    // A worker may have written anything.
+    const auto time = [&](nanoseconds value) {
+        out.number(std::clamp(std::int64_t{value.count()}, std::int64_t{0}, max_duration_ns));
+    };
     out.number(row.rank).number(row.local_rank).number(std::int64_t{row.pid});
     put_words(out, row.state);
     put_optional(out, row.ended, [&](const ExitStatus& end) {
@@ -48,17 +52,17 @@ void put(MessageWriter& out, const RankRow& row) {
     put_words(out, row.phase);
     out.flag(row.is_at_checkpoint).number(row.progress.step);
     share(row.progress.steps_per_second);
-    out.number(row.progress.bytes).number(std::int64_t{row.progress.exposed.count()});
+    out.number(row.progress.bytes);
+    time(row.progress.exposed);
     put_words(out, row.call);
-    put_optional(out, row.since_call, [&](nanoseconds time) {
-        out.number(std::max(std::int64_t{0}, std::int64_t{time.count()}));
-    });
+    put_optional(out, row.since_call, time);
     put_optional(out, row.share_in_calls, share);
-    put_optional(out, row.cpu_time,
-                 [&](milliseconds time) { out.number(std::int64_t{time.count()}); });
-    put_optional(out, row.cpu_share, share);
-    put_optional(out, row.resident_bytes, [&](std::uint64_t bytes) { out.number(bytes); });
+    put_optional(out, row.use.cpu_time,
+                 [&](milliseconds used) { time(nanoseconds(used.count())); });
+    put_optional(out, row.use.cpu_share, share);
+    put_optional(out, row.use.resident_bytes, [&](std::uint64_t bytes) { out.number(bytes); });
     put_words(out, row.waits_in);
+    time(row.read_at.time_since_epoch());
 }
 
 RankRow take_row(MessageReader& in) {
@@ -84,10 +88,11 @@ RankRow take_row(MessageReader& in) {
     row.call = in.words();
     row.since_call = take_optional(in, [&] { return in.duration(); });
     row.share_in_calls = take_optional(in, share);
-    row.cpu_time = take_optional(in, [&] { return milliseconds(in.duration().count()); });
-    row.cpu_share = take_optional(in, share);
-    row.resident_bytes = take_optional(in, [&] { return in.unsigned_wide(); });
+    row.use.cpu_time = take_optional(in, [&] { return milliseconds(in.duration().count()); });
+    row.use.cpu_share = take_optional(in, share);
+    row.use.resident_bytes = take_optional(in, [&] { return in.unsigned_wide(); });
     row.waits_in = in.words();
+    row.read_at = RankRow::Time(in.duration());
     return row;
 }
 

@@ -99,8 +99,7 @@ function readRanks() {
   data.attempts.forEach((attempt) => {
     const meetings = new Meetings();
     attempt.ranks.forEach((part) => {
-      const on = part.host ? " on " + part.host : "";
-      if (!ranks.has(part.rank)) ranks.set(part.rank, { rank: part.rank, on, lanes: new Map(), parts: [] });
+      if (!ranks.has(part.rank)) ranks.set(part.rank, { rank: part.rank, lanes: new Map(), parts: [] });
       const rank = ranks.get(part.rank);
       rank.parts.push({ attempt: attempt.attempt, ...part });
       let time = part.started;
@@ -351,11 +350,14 @@ function itemAt(x, yShown) {
   return null;
 }
 
+const on = (part) => (part?.host ? " on " + part.host : "");
+
 function describe({ row, index }) {
   const { lane, rank } = row;
+  const part = rank.parts.find((one) => one.started <= lane.start[index] && lane.start[index] <= one.ended);
   const what = lane.kind === "step" ? "step " + lane.number[index] : data.names[lane.name[index]];
   const lines = [
-    "rank " + rank.rank + rank.on + ": " + what + (lane.kind === "group" ? ", operation " + lane.number[index] + " of " + lane.label : ""),
+    "rank " + rank.rank + on(part) + ": " + what + (lane.kind === "group" ? ", operation " + lane.number[index] + " of " + lane.label : ""),
     timeText(lane.end[index] - lane.start[index]) + ", from " + timeText(lane.start[index], (view.to - view.from) / 1000),
   ];
   if (lane.what[index] >= didNotEnd) lines.push("it failed then, or the rank ended in it");
@@ -542,7 +544,7 @@ function fillRanks() {
     for (const part of rank.parts) {
       const worker = part.attempt === data.attempts[lastAttempt].attempt ? workers.get(rank.rank) : undefined;
       const stranger = part.joined ? "" : "(not a program of this library: its calls are not known)";
-      addRow("rank-rows", [rank.rank + (part.host ? " on " + part.host : ""), part.attempt + 1, part.pid, timeText(part.ended - part.started), part.end, worker?.last_call || stranger], worker?.part === "root_cause");
+      addRow("rank-rows", [rank.rank + on(part), part.attempt + 1, part.pid, timeText(part.ended - part.started), part.end, worker?.last_call || stranger], worker?.part === "root_cause");
       lost += part.lost;
       if (!worker?.last_stderr) continue;
       by("outputs").hidden = false;

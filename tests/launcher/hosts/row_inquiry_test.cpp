@@ -54,10 +54,8 @@ protected:
 
 TEST_F(Rows, AreWaitedForUntilAllHaveAnswered) {
     EXPECT_TRUE(inquiry_.is_answered(now_));
-    EXPECT_EQ(inquiry_.ends(), std::nullopt);
     const std::uint64_t question = ask();
     EXPECT_FALSE(inquiry_.is_answered(now_));
-    EXPECT_EQ(inquiry_.ends(), now_ + RowInquiry::time_to_answer);
     tell(2, question, {2, 3});
     EXPECT_FALSE(inquiry_.is_answered(now_));
     tell(1, question, {1, 0});
@@ -80,6 +78,28 @@ TEST_F(Rows, AreAskedForOnceForAllWhoWait) {
     tell(2, question, {2});
     EXPECT_NE(ask(), question);
     EXPECT_THAT(shown(), IsEmpty());
+}
+
+TEST_F(Rows, AreThoseOfTheOthers) {
+    RoundMessage round = two_hosts(4);
+    EXPECT_THAT(inquiry_.others(), ElementsAre(1, 2));
+    round.coordinator = 1;
+    inquiry_.begin_round(round);
+    EXPECT_THAT(inquiry_.others(), ElementsAre(2));
+    const std::uint64_t question = ask();
+    tell(1, question, {0}, 4);
+    EXPECT_FALSE(inquiry_.is_answered(now_));
+    tell(2, question, {2}, 4);
+    EXPECT_TRUE(inquiry_.is_answered(now_));
+    EXPECT_THAT(shown(), ElementsAre("2 on h2"));
+}
+
+TEST_F(Rows, OfAHostWhereNothingRunsAreNone) {
+    const std::uint64_t question = ask();
+    tell(1, question, {});
+    tell(2, question, {2});
+    EXPECT_TRUE(inquiry_.is_answered(now_));
+    EXPECT_THAT(shown(), ElementsAre("2 on h2"));
 }
 
 TEST_F(Rows, AreThoseThatAMemberHasAndEachOnce) {

@@ -32,10 +32,9 @@ RowsMessage two_rows() {
                             .call = "in barrier, operation 7 (a.cpp:9)",
                             .since_call = 90s,
                             .share_in_calls = 0.5,
-                            .cpu_time = 40h,
-                            .cpu_share = 31.5,
-                            .resident_bytes = std::uint64_t{1} << 40,
-                            .waits_in = "read of /data"});
+                            .use = {40h, 31.5, std::uint64_t{1} << 40},
+                            .waits_in = "read of /data",
+                            .read_at = RankRow::Time(17h)});
     return message;
 }
 
@@ -61,13 +60,14 @@ TEST(RowsMessage, CarriesEachField) {
     EXPECT_EQ(back.call, sent.call);
     EXPECT_EQ(back.since_call, sent.since_call);
     EXPECT_EQ(back.share_in_calls, sent.share_in_calls);
-    EXPECT_EQ(back.cpu_time, sent.cpu_time);
-    EXPECT_EQ(back.cpu_share, sent.cpu_share);
-    EXPECT_EQ(back.resident_bytes, sent.resident_bytes);
+    EXPECT_EQ(back.use.cpu_time, sent.use.cpu_time);
+    EXPECT_EQ(back.use.cpu_share, sent.use.cpu_share);
+    EXPECT_EQ(back.use.resident_bytes, sent.use.resident_bytes);
     EXPECT_EQ(back.waits_in, sent.waits_in);
+    EXPECT_EQ(back.read_at, sent.read_at);
     const RankRow& bare = message.rows[0];
-    EXPECT_FALSE(bare.ended || bare.since_call || bare.share_in_calls || bare.cpu_time ||
-                 bare.cpu_share || bare.resident_bytes);
+    EXPECT_FALSE(bare.ended || bare.since_call || bare.share_in_calls || bare.use.cpu_time ||
+                 bare.use.cpu_share || bare.use.resident_bytes);
 }
 
 // Of as many workers as a host may have, each with a lot to say.
@@ -95,9 +95,27 @@ TEST(RowsMessage, IsRefusedWhereARowIsNone) {
         other.rows[0].*change = -1;
         EXPECT_THROW(decode_from_member(encode(other)), UsageError);
     }
-    RowsMessage late = message;
-    late.rows[0].progress.exposed = std::chrono::nanoseconds(INT64_MAX);
-    EXPECT_THROW(decode_from_member(encode(late)), UsageError);
+}
+
+// A worker may write over its page.
+TEST(RowsMessage, CarriesWhateverAPageHolds) {
+    RowsMessage message = two_rows();
+    RankRow& row = message.rows[1];
+    row.progress = {.step = INT64_MIN,
+                    .steps_per_second = 1e9,
+                    .bytes = UINT64_MAX,
+                    .exposed = std::chrono::nanoseconds(INT64_MAX)};
+    row.since_call = std::chrono::nanoseconds(INT64_MIN);
+    row.share_in_calls = -1;
+    row.use = {std::chrono::milliseconds(INT64_MAX), 1e300, UINT64_MAX};
+    row.read_at = RankRow::Time::max();
+    row.pid = 1;
+    const auto back = std::get<RowsMessage>(decode_from_member(encode(message)));
+    ASSERT_EQ(back.rows.size(), 2U);
+    EXPECT_EQ(back.rows[1].progress.step, INT64_MIN);
+    EXPECT_GT(back.rows[1].progress.exposed, 24h * 365 * 30);
+    EXPECT_EQ(back.rows[1].since_call, 0ns);
+    EXPECT_EQ(back.rows[1].share_in_calls, 0);
 }
 
 }  // namespace

@@ -69,6 +69,48 @@ struct Links {
     Link server;
 };
 
+// Whole, in their order, and with and without TLS: what must not wait does not.
+TEST(Link, LetsWhatCanWaitGoAfterWhatCannot) {
+    const TlsContext tls = context_of('a');
+    for (const bool in_tls : {false, true}) {
+        std::array<UniqueFd, 2> ends = socket_pair();
+        std::optional<Links> links;
+        std::optional<Link> plain[2];
+        if (in_tls) {
+            links.emplace(tls);
+            links->begin_server(tls);
+            links->carry();
+        } else {
+            for (int i = 0; i < 2; ++i) {
+                plain[i].emplace(std::move(ends[i]), Link::Begins::with_frames);
+            }
+        }
+        Link& from = in_tls ? links->client : *plain[0];
+        Link& to = in_tls ? links->server : *plain[1];
+        constexpr int count = 26;
+        for (int i = 0; i < count; ++i) {
+            from.queue_later(std::string(1, static_cast<char>('a' + i)) +
+                             std::string(1U << 20, '-'));
+        }
+        from.flush();
+        from.queue("beat");
+        from.flush();
+        EXPECT_TRUE(from.is_open()) << from.trouble();
+        std::string order;
+        for (int i = 0; i < 10'000 && order.size() < count + 1; ++i) {
+            from.flush();
+            to.receive();
+            while (const auto frame = to.next()) order += *frame == "beat" ? '!' : (*frame)[0];
+        }
+        std::string later = order;
+        std::erase(later, '!');
+        ASSERT_EQ(later.size(), std::size_t{count});
+        EXPECT_TRUE(std::ranges::is_sorted(later));
+        EXPECT_LT(order.find('!'), 6U) << "behind the first few that were on their way";
+        EXPECT_FALSE(from.wants_to_send());
+    }
+}
+
 TEST(TlsLink, CarriesFramesInBothDirections) {
     const TlsContext tls = context_of('a');
     Links links(tls);

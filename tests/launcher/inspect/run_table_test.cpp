@@ -31,8 +31,7 @@ RankRow row() {
             .call = "in barrier, operation 7 (a.cpp:9)",
             .since_call = 3200ms,
             .share_in_calls = 0.384,
-            .cpu_share = 0.97,
-            .resident_bytes = std::uint64_t{812} << 20};
+            .use = {.cpu_share = 0.97, .resident_bytes = std::uint64_t{812} << 20}};
 }
 
 TEST(RunTable, HasARowForEachRank) {
@@ -62,8 +61,8 @@ TEST(RunTable, NamesTheHostsOfRanksOfOthers) {
     EXPECT_THAT(text, Not(HasSubstr("of the job's"))) << "all are there";
     view.world_size = 8;
     EXPECT_THAT(run_table(run_of(view)),
-                HasSubstr("2 of the job's 8 ranks are shown; the hosts of the others have not "
-                          "answered\n"));
+                HasSubstr("2 of the job's 8 ranks are shown; of the others their hosts tell "
+                          "nothing\n"));
 }
 
 TEST(RunTable, SaysLessWhereLessIsKnown) {
@@ -119,8 +118,8 @@ TEST(RunTable, RefusesWhatIsNone) {
 TEST(CpuShares, AreOfTheTimeBetweenTwoViews) {
     json earlier = run_of({.ranks = {row()}});
     json later = earlier;
-    earlier["seconds"] = 10.0;
-    later["seconds"] = 10.5;
+    earlier["ranks"][0]["read_seconds"] = 10.0;
+    later["ranks"][0]["read_seconds"] = 10.5;
     earlier["ranks"][0]["cpu_seconds"] = 3.0;
     later["ranks"][0]["cpu_seconds"] = 3.25;
     settle_cpu_shares(earlier, later);

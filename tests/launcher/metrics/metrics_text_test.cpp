@@ -24,8 +24,7 @@ RunView view_of_two() {
                                        .exposed = 1500ms},
                           .since_call = 250ms,
                           .share_in_calls = 0.25,
-                          .cpu_time = 2s,
-                          .resident_bytes = 4096},
+                          .use = {.cpu_time = 2s, .resident_bytes = 4096}},
                   RankRow{.rank = 3, .ended = ExitStatus{.code = 1}}};
     view.hang = HangFacts{.kind = "missing", .ranks = {3}, .text = ""};
     return view;

@@ -9,6 +9,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -16,6 +17,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,7 +26,11 @@ namespace ddp::launcher {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Le;
+using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 class FilesOfTwoRanks : public ::testing::Test {
@@ -110,13 +116,53 @@ TEST_F(FilesOfTwoRanks, SayWhatIsInTheirWay) {
     EXPECT_THAT(result_of(files), StartsWith("flight records ")) << "the next time they are there";
 }
 
+// A process is not to be taken for one that a worker has left.
+TEST_F(FilesOfTwoRanks, NameTheirChildren) {
+    FlightFiles files(options_);
+    EXPECT_THAT(files.children(), IsEmpty());
+    begin(files);
+    const std::vector<pid_t> writer = files.children();
+    EXPECT_THAT(writer, SizeIs(Le(1U)));
+    result_of(files);
+    while (!files.children().empty()) std::this_thread::sleep_for(1ms);
+}
+
 TEST_F(FilesOfTwoRanks, AreGivenUpWhenItTakesTooLong) {
     FlightFiles files(options_);
-    files.set_most_time(0ms);
-    begin(files);
-    EXPECT_THAT(result_of(files), ::testing::AnyOf(HasSubstr("on SIGUSR1: it takes too long"),
-                                                   HasSubstr("flight records on SIGUSR1: ")));
+    files.begin(pages_, workers_, 4, 8, "on SIGUSR1", 0ms);
+    EXPECT_THAT(result_of(files),
+                AnyOf("cannot write the flight records on SIGUSR1: it takes too long",
+                      StartsWith("flight records on SIGUSR1: ")));
     EXPECT_FALSE(files.is_busy());
+    while (!files.children().empty()) std::this_thread::sleep_for(1ms);
+    for (int i = 0; i < 5000 && files_there() % 2 != 0; ++i) std::this_thread::sleep_for(1ms);
+}
+
+TEST_F(FilesOfTwoRanks, AreWrittenThoughOneOfThemCannotBe) {
+    std::filesystem::create_directories(prefix() + "4/in_the_way");
+    FlightFiles files(options_);
+    begin(files);
+    EXPECT_EQ(result_of(files), "cannot write the flight records on SIGUSR1: " + prefix() +
+                                    "4: Is a directory; 1 others are");
+    EXPECT_TRUE(std::filesystem::is_regular_file(prefix() + "5"));
+}
+
+TEST(ForkedWriter, IsEndedWhereItHangs) {
+    ForkedWriter writer([](const ForkedWriter::Tell& tell) {
+        tell("begun");
+        ::pause();
+    });
+    std::optional<std::string> message;
+    while (!message) message = writer.receive();
+    EXPECT_EQ(message, "begun");
+    EXPECT_EQ(writer.receive(), std::nullopt);
+    EXPECT_FALSE(writer.has_ended());
+    const pid_t pid = writer.living();
+    EXPECT_GT(pid, 0);
+    writer.end();
+    EXPECT_EQ(writer.living(), 0);
+    EXPECT_NE(::kill(pid, 0), 0);
+    EXPECT_TRUE(writer.has_ended());
 }
 
 TEST_F(FilesOfTwoRanks, AreRefusedBeforeTheJobWhereTheyCannotBeWritten) {

@@ -169,6 +169,17 @@ TEST(FlightRecord, KnowsWhoIsInAGroup) {
     EXPECT_EQ(third["entries"], json::array());
 }
 
+// Of 16 groups a page has entries; calls are recorded of more.
+TEST(FlightRecord, HasTheSizesOfAGroupThatAnotherRankKnows) {
+    RecordedRank first = rank_of(0, {operation(1, Collective::all_gather, 6)}, 1);
+    RecordedRank second = rank_of(1, {operation(1, Collective::all_gather, 6)}, 1);
+    first.record.groups.clear();
+    const auto files = flight_records(std::vector{first, second}, {.world_size = 2});
+    for (const std::string& file : files) {
+        EXPECT_EQ(read_flight_record(file)["entries"][0]["output_sizes"][0][0], 12);
+    }
+}
+
 TEST(FlightRecord, HoldsWhateverNumbersAPageHas) {
     constexpr std::uint64_t most = UINT64_MAX;
     OperationRecord call = operation(most, Collective::all_reduce, most);

@@ -40,7 +40,7 @@ protected:
     }
     std::vector<std::string> write() {
         TimelineFiles files(options_);
-        if (has_report_) files.set_report("");
+        if (has_attempt_) files.timeline().begin(0);
         return files.write([](auto until) { std::this_thread::sleep_until(until); },
                            [this] { return most_time_; });
     }
@@ -48,7 +48,7 @@ protected:
     testing::TemporaryFolder folder_;
     Options options_;
     std::chrono::milliseconds most_time_ = 60s;
-    bool has_report_ = true;
+    bool has_attempt_ = true;
 };
 
 TEST_F(Files, AreWrittenWhereTheyAreWanted) {
@@ -69,7 +69,7 @@ TEST_F(Files, AreWrittenWhereTheyAreWanted) {
 
 TEST_F(Files, AreNotWrittenWhereAnotherHostHasTheReport) {
     options_.logs.report_page = path("a.html");
-    has_report_ = false;
+    has_attempt_ = false;
     EXPECT_THAT(write(), IsEmpty());
     EXPECT_FALSE(std::filesystem::exists(path("a.html")));
 }
