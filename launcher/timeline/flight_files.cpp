@@ -124,7 +124,7 @@ std::vector<pid_t> FlightFiles::children() const {
 
 // "/tmp/fr/rank_0", "/tmp/fr/rank_0 to rank_3"
 std::string FlightFiles::all_paths() const {
-    const std::string first = path_of(ranks_.front());
+    std::string first = path_of(ranks_.front());
     if (ranks_.size() == 1) return first;
     const std::string last = path_of(ranks_.back());
     return first + " to " + last.substr(last.rfind('/') + 1);
