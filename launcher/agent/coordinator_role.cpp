@@ -92,6 +92,9 @@ void CoordinatorRole::hear(MemberId by, const FromMember& message) {
         return slow_inquiry_.note(Time::clock::now(), by, *paces);
     }
     if (const auto* rows = std::get_if<RowsMessage>(&message)) return rows_.note(by, *rows);
+    if (const auto* stacks = std::get_if<StacksMessage>(&message)) {
+        return inquiry_.note(by, *stacks);
+    }
     if (const auto* timeline = std::get_if<TimelineMessage>(&message)) {
         return note_timeline(by, *timeline);
     }

@@ -25,8 +25,12 @@ public:
     void tell_sighting(Member& member, Sighting seen, std::uint64_t question = 0) const {
         member.saw({.round = round_.round, .question = question, .seen = std::move(seen)});
     }
+    void tell_alarm(Member& member, Sighting seen) const { tell_sighting(member, std::move(seen)); }
     void tell_paces(Member& member, Paces paces) const {
         member.paces({.round = round_.round, .paces = std::move(paces)});
+    }
+    void tell_stacks(Member& member, std::vector<RankStacks> stacks) const {
+        member.stacks({.round = round_.round, .stacks = std::move(stacks)});
     }
     // All of what has been recorded of them, when they have ended.
     void tell_timelines(Member& member, const WatchedWorkers& workers) const;

@@ -313,19 +313,19 @@ HostPlace HostsAgent::begin_part(const RoundMessage& round) {
 
 // The host's own front hears of the whole job where this host coordinates it.
 TellHosts HostsAgent::tell() {
+    const auto while_member = [this](auto tell_of) {
+        return [this, tell_of](auto what) {
+            if (member_) (part_.*tell_of)(*member_, std::move(what));
+        };
+    };
     return {.progress =
                 [this](const StatusMessage& part) {
                     if (member_ && welcome_->wants_progress) part_.tell_progress(*member_, part);
                     if (coordinator() == nullptr) channel_.send(part);
                 },
-            .sighting =
-                [this](Sighting seen) {
-                    if (member_) part_.tell_sighting(*member_, std::move(seen));
-                },
-            .paces =
-                [this](Paces paces) {
-                    if (member_) part_.tell_paces(*member_, std::move(paces));
-                }};
+            .sighting = while_member(&HostPart::tell_alarm),
+            .paces = while_member(&HostPart::tell_paces),
+            .stacks = while_member(&HostPart::tell_stacks)};
 }
 
 void HostsAgent::end_part(const AttemptEnd& part, const WatchedWorkers& workers,

@@ -67,6 +67,7 @@ bool is_for_job(const FromMember& message) {
            std::holds_alternative<PacesMessage>(message) ||
            std::holds_alternative<RowsMessage>(message) ||
            std::holds_alternative<TimelineMessage>(message) ||
+           std::holds_alternative<StacksMessage>(message) ||
            std::holds_alternative<SightingMessage>(message);
 }
 

@@ -94,6 +94,7 @@ public:
     void progress(const ProgressMessage& message) { send(message); }
     void paces(PacesMessage message) { send(std::move(message)); }
     void rows(RowsMessage message) { send(std::move(message)); }
+    void stacks(StacksMessage message) { send(std::move(message)); }
     void saw(SightingMessage message);       // by this host's clock
     void timeline(TimelineMessage message);  // likewise
     void ended(int round, Time at, WorkerEnd end);

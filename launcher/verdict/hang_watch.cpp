@@ -69,6 +69,7 @@ Sighting HangWatch::see(Time now, const WatchedWorkers& workers,
     shares_.note(now, seen.ranks, observer_.resumed());
     if (auto paces = shares_.take_paces(now, seen.ranks)) {
         for (RankPace& pace : paces->ranks) pace.use = use_of(pace.rank, workers, seen.ranks);
+        if (!paces->ranks.empty()) paces->tcp = look_at_tcp(paces->ranks.front().pid);
         paces_ = std::move(paces);
     }
     std::vector<CallKey> wanted = waited_calls(seen.ranks);

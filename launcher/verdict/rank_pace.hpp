@@ -2,6 +2,7 @@
 // CallShares tells of a host's, and hosts of theirs to the coordinator.
 #pragma once
 
+#include "launcher/verdict/network_loss.hpp"
 #include "launcher/verdict/process_use.hpp"
 
 #include <sys/types.h>
@@ -24,8 +25,9 @@ struct RankPace {
 };
 
 struct Paces {
-    std::chrono::nanoseconds time{};   // of the stretch
-    std::vector<RankPace> ranks = {};  // by rank
+    std::chrono::nanoseconds time{};    // of the stretch
+    std::vector<RankPace> ranks = {};   // by rank
+    std::optional<TcpCounts> tcp = {};  // of the host, where it is to be told to others
 };
 
 }  // namespace ddp::launcher

@@ -70,6 +70,13 @@ RowsMessage some_rows() {
     return message;
 }
 
+StacksMessage some_stacks() {
+    StacksMessage message{.round = 2};
+    message.stacks.push_back({.rank = 3, .pid = 4711, .problem = "it has ended"});
+    message.stacks.push_back({.rank = 4, .native = {{.tid = 5, .frames = {"read", "main"}}}});
+    return message;
+}
+
 TimelineMessage a_timeline() {
     TimelineMessage message{.round = 2, .part = {.names = {"step", "barrier (a.cpp:9)"}}};
     message.part.groups = {{.id = 7, .size = 2, .on_gpu = true}};
@@ -204,7 +211,8 @@ std::vector<std::string> ddp::fuzz::seeds() {
          {FromMember(join), FromMember(BeatMessage{1, 2}), FromMember(StartedMessage{2}),
           FromMember(ended), FromMember(DrainedMessage{2, PartEnd::failure}),
           FromMember(a_sighting()), FromMember(some_paces()), FromMember(some_rows()),
-          FromMember(a_timeline()), FromMember(LeaveMessage{}), FromMember(StopJobMessage{15})}) {
+          FromMember(a_timeline()), FromMember(some_stacks()), FromMember(LeaveMessage{}),
+          FromMember(StopJobMessage{15})}) {
         all.push_back(std::string(1, '\0') + encode(message));
     }
     for (const MemberMessage& message :

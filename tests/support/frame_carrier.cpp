@@ -61,11 +61,12 @@ void receive(int from, int to, std::chrono::milliseconds later, std::deque<Frame
 }  // namespace
 
 int carry_frames(const std::string& one, const std::string& other, std::chrono::milliseconds later,
-                 const std::function<void()>& ready) {
+                 int loses_one_of, const std::function<void()>& ready) {
     const std::array<base::UniqueFd, 2> fds{open_device(one), open_device(other)};
     if (!fds[0] || !fds[1]) return 1;
     ready();
     std::deque<Frame> frames;
+    int carried = 0;
     for (;;) {
         timespec wait{};
         if (!frames.empty()) {
@@ -79,6 +80,7 @@ int carry_frames(const std::string& one, const std::string& other, std::chrono::
         if (entries[1].revents != 0) receive(fds[1].get(), fds[0].get(), later, frames);
         for (; !frames.empty() && frames.front().due <= Clock::now(); frames.pop_front()) {
             const Frame& frame = frames.front();
+            if (loses_one_of != 0 && ++carried % loses_one_of == 0) continue;
             // What does not get through is lost, as on a wire.
             [[maybe_unused]] const ssize_t sent =
                 ::send(frame.to, frame.bytes.data(), frame.bytes.size(), 0);

@@ -370,7 +370,7 @@ void HostWorld::mend(int host) {
     on_the_hub("link set v" + std::to_string(host) + " up\n");
 }
 
-void HostWorld::delay(int host, std::chrono::milliseconds later) {
+void HostWorld::delay(int host, std::chrono::milliseconds later, int loses_one_of) {
     const std::string number = std::to_string(host);
     if (at(host).delayer) {
         at(host).delayer.reset();
@@ -380,8 +380,8 @@ void HostWorld::delay(int host, std::chrono::milliseconds later) {
         on_the_hub("link set v" + number + " nomaster\nlink add d" + number +
                    " type veth peer name p" + number + "\nlink set d" + number + " up\nlink set p" +
                    number + " up\n");
-        const auto carry = [number, later] {
-            return carry_frames("v" + number, "d" + number, later, [] {
+        const auto carry = [number, later, loses_one_of] {
+            return carry_frames("v" + number, "d" + number, later, loses_one_of, [] {
                 std::puts("ready");
                 std::fflush(stdout);
             });

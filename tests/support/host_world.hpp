@@ -67,7 +67,8 @@ public:
     // Every frame from and to the host takes so much longer: a round trip, twice that. Frames keep
     // their order. A process carries them, so no kernel lacks it. Frames on their way when it
     // changes are lost. Zero: as before.
-    void delay(int host, std::chrono::milliseconds);
+    // Of so many frames one may be lost, too.
+    void delay(int host, std::chrono::milliseconds, int loses_one_of = 0);
 
     // The power fails: first its link is cut, so that no FIN or RST gets out, then all of its
     // processes are killed. Returns when they have ended.

@@ -175,6 +175,7 @@ void HangStacks::judge(Time now, std::vector<RankStacks> stacks) {
 
 void HangStacks::tell(std::vector<RankStacks> stacks) {
     known_ = std::move(stacks);
+    if (purpose_ == Purpose::question) answer_ = known_;
     for (const RankStacks& one : known_) {
         news_.push_back(text_of_one(one, waiting_.contains(one.rank) ? ", which waits" : ""));
     }

@@ -39,6 +39,8 @@ public:
     void take(Time now);
     // For the user; mostly nothing.
     std::vector<std::string> take_news() { return std::exchange(news_, {}); }
+    // What read() was asked for, for who asked; mostly nothing.
+    std::vector<RankStacks> take_answer() { return std::exchange(answer_, {}); }
 
     std::optional<Time> next() const { return is_reading() ? reader_.next() : next_look_; }
     bool is_reading() const { return reader_.is_reading(); }
@@ -72,6 +74,7 @@ private:
     Time next_judgement_{};
     std::optional<Verdict> verdict_;  // that has been considered last
     std::vector<RankStacks> known_;
+    std::vector<RankStacks> answer_;
     std::vector<std::string> news_;
 };
 

@@ -50,6 +50,7 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
     if (tell.sighting) {
         // Also of what was seen when it was asked.
         if (auto paces = hang_.take_paces()) tell.paces(*std::move(paces));
+        if (auto told = stacks_.take_answer(); !told.empty()) tell.stacks(std::move(told));
         if (!hang_.next() || now < *hang_.next()) return std::nullopt;
         Sighting seen = hang_.see(now, workers, {});
         seen.ranks.clear();  // an alarm, after which it is asked

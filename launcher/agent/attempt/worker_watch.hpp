@@ -22,6 +22,7 @@ struct TellHosts {
     std::function<void(const StatusMessage& part)> progress = {};
     std::function<void(Sighting seen)> sighting = {};  // an alarm: a rank waits for too long
     std::function<void(Paces paces)> paces = {};       // of a stretch that has ended
+    std::function<void(std::vector<RankStacks> stacks)> stacks = {};  // that were asked for
 };
 
 class WorkerWatch {

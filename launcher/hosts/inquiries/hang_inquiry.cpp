@@ -17,6 +17,7 @@ void HangInquiry::begin_round(const RoundMessage& round) {
     news_ = HangNews(on_hang_, stands_);
     is_alarm_ = is_asking_ = false;
     stacks_of_.clear();
+    stacks_.clear();
 }
 
 void HangInquiry::note(MemberId by, SightingMessage message) {
@@ -34,6 +35,15 @@ void HangInquiry::note(MemberId by, SightingMessage message) {
         is_asking_ && known != seen_.end() && known->second.question == question_;
     if (has_answered && message.question == 0 && message.seen.is_alarm) return;
     seen_.insert_or_assign(by, std::move(message));
+}
+
+void HangInquiry::note(MemberId by, StacksMessage message) {
+    const HostRanks* const host = round_.table.find(by);
+    if (host == nullptr || message.round != round_.round) return;
+    for (RankStacks& one : message.stacks) {
+        if (one.rank < host->first_rank || one.rank >= host->first_rank + host->slots) continue;
+        stacks_.insert_or_assign(one.rank, std::move(one));
+    }
 }
 
 std::optional<LookMessage> HangInquiry::take_question(Time now) {
@@ -96,6 +106,7 @@ HangInquiry::News HangInquiry::take_news(Time now) {
     is_alarm_ = is_alarm_ || verdict.has_value();
     if (verdict && (!before || !before->is_same_as(*verdict))) {
         stacks_of_ = verdict->worth_reading();
+        stacks_.clear();
     }
     for (const auto& one : {before, verdict}) {
         if (!one) continue;
@@ -109,7 +120,12 @@ HangInquiry::News HangInquiry::take_news(Time now) {
 }
 
 std::optional<HangFacts> HangInquiry::facts(bool any_failed) const {
-    return news_.is_wanted() ? news_.facts(ranks_seen(std::nullopt), any_failed) : std::nullopt;
+    if (!news_.is_wanted()) return std::nullopt;
+    std::optional<HangFacts> facts = news_.facts(ranks_seen(std::nullopt), any_failed);
+    if (facts && news_.verdict()) {
+        for (const auto& [rank, stacks] : stacks_) facts->stacks.push_back(stacks);
+    }
+    return facts;
 }
 
 }  // namespace ddp::launcher

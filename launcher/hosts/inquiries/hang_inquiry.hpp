@@ -38,6 +38,7 @@ public:
     // What was seen in the last one is forgotten.
     void begin_round(const RoundMessage& round);
     void note(MemberId by, SightingMessage message);
+    void note(MemberId by, StacksMessage message);
 
     // To all hosts of the round; nothing: none is due.
     std::optional<LookMessage> take_question(Time now);
@@ -51,7 +52,8 @@ public:
     // Once all have answered, or had time to. Mostly nothing.
     News take_news(Time now);
 
-    // Of a round that has ended; `any_failed`: a worker has, by itself.
+    // With the stacks that have been told. Of a round that has ended; `any_failed`: a worker has,
+    // by itself.
     std::optional<HangFacts> facts(bool any_failed) const;
 
 private:
@@ -64,8 +66,9 @@ private:
     RoundMessage round_;
     std::map<MemberId, SightingMessage> seen_;  // the last of each
     bool is_alarm_ = false;
-    std::vector<int> stacks_of_;  // whom the next question asks for, of a new verdict
-    std::uint64_t question_ = 0;  // the last one
+    std::vector<int> stacks_of_;        // whom the next question asks for, of a new verdict
+    std::map<int, RankStacks> stacks_;  // told of it since then
+    std::uint64_t question_ = 0;        // the last one
     bool is_asking_ = false;
     Time asked_{};
 };

@@ -1,5 +1,5 @@
-// SlowInquiry: who slows down a job of several hosts, from what all of them tell of stretches of
-// time. Pure.
+// SlowInquiry: who slows down a job of several hosts, a rank or a network that loses packets, from
+// what all of them tell of stretches of time. Pure.
 // Invariant: a member tells of those ranks alone that the round's table gives it.
 #pragma once
 
@@ -27,7 +27,7 @@ public:
 
     struct News {
         std::vector<std::string> texts;   // for the users
-        std::vector<MemberId> concerned;  // the hosts of slow ranks
+        std::vector<MemberId> concerned;  // the hosts of slow ranks, and of lossy networks
     };
     // Once all have told. Mostly nothing.
     News take_news(Time now);
@@ -39,6 +39,7 @@ private:
     std::map<MemberId, Paces> told_;  // since the last judgement
     Time first_told_{};
     SlowNews news_;
+    LossNews loss_;
 };
 
 }  // namespace ddp::launcher

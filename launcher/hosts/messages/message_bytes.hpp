@@ -22,6 +22,11 @@ inline constexpr std::size_t most_list_bytes = std::size_t{3} << 20;
 inline constexpr std::size_t max_words_bytes = 1024;  // of a name, or of some words
 inline constexpr std::int64_t max_duration_ns = std::int64_t{1} << 60;  // 36 years
 
+// As messages carry it.
+inline std::int64_t clock_ns_of(std::chrono::steady_clock::time_point time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
 // By protocol.md.
 enum class MessageType : std::uint8_t {
     join = 1,
@@ -37,6 +42,7 @@ enum class MessageType : std::uint8_t {
     paces,
     rows,
     timeline,
+    stacks,
     welcome = 65,
     refused,
     wait,

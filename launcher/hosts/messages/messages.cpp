@@ -216,6 +216,19 @@ TimelineMessage take_timeline_message(Reader& in) {
     return message;
 }
 
+std::string bytes_of(const StacksMessage& message) {
+    Writer out(Type::stacks);
+    out.number(message.round);
+    put_stacks(out, message.stacks);
+    return out.take();
+}
+StacksMessage take_stacks_message(Reader& in) {
+    StacksMessage message;
+    message.round = in.number();
+    message.stacks = take_stacks(in);
+    return message;
+}
+
 std::string bytes_of(const LeaveMessage&) { return Writer(Type::leave).take(); }
 
 std::string bytes_of(const StopJobMessage& message) {
@@ -437,6 +450,8 @@ FromMember decode_from_member(std::string_view frame) {
             return ended(in, take_rows_message(in));
         case Type::timeline:
             return ended(in, take_timeline_message(in));
+        case Type::stacks:
+            return ended(in, take_stacks_message(in));
         case Type::leave:
             return ended(in, LeaveMessage{});
         case Type::stop_job:

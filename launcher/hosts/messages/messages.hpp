@@ -8,6 +8,7 @@
 #include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/membership/membership_actions.hpp"
 #include "launcher/hosts/messages/rows_message.hpp"
+#include "launcher/hosts/messages/stacks_message.hpp"
 #include "launcher/hosts/messages/timeline_message.hpp"
 #include "launcher/report/failure.hpp"
 #include "launcher/verdict/rank_pace.hpp"
@@ -23,11 +24,6 @@
 namespace ddp::launcher {
 
 inline constexpr std::size_t max_link_message_bytes = std::size_t{4} << 20;
-
-// As messages carry it.
-inline std::int64_t clock_ns_of(std::chrono::steady_clock::time_point time) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
 
 // Up.
 struct JoinMessage {
@@ -89,7 +85,7 @@ struct StopJobMessage {
 using FromMember =
     std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage, DrainedMessage,
                  VouchedMessage, ProgressMessage, SightingMessage, PacesMessage, RowsMessage,
-                 TimelineMessage, LeaveMessage, StopJobMessage>;
+                 TimelineMessage, StacksMessage, LeaveMessage, StopJobMessage>;
 
 // Down, beside MemberMessage's.
 struct WelcomeMessage {

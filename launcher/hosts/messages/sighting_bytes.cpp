@@ -251,7 +251,8 @@ RankPace take_pace(MessageReader& in) {
 }  // namespace
 
 void put_paces(MessageWriter& out, const Paces& paces) {
-    out.number(std::int64_t{paces.time.count()});
+    out.number(std::int64_t{paces.time.count()}).flag(paces.tcp.has_value());
+    if (paces.tcp) out.number(paces.tcp->sent).number(paces.tcp->sent_again);
     for (const RankPace& pace : paces.ranks) {
         if (out.size() >= most_list_bytes) break;
         out.flag(true);
@@ -263,6 +264,11 @@ void put_paces(MessageWriter& out, const Paces& paces) {
 Paces take_paces(MessageReader& in) {
     Paces paces;
     paces.time = in.duration();
+    if (in.flag()) {
+        paces.tcp.emplace();
+        paces.tcp->sent = in.unsigned_wide();
+        paces.tcp->sent_again = in.unsigned_wide();
+    }
     int last = -1;
     while (in.flag()) {
         paces.ranks.push_back(take_pace(in));

@@ -154,6 +154,27 @@ TEST_F(HangInquiryTest, AsksOnceWhereTheRanksOfAVerdictAre) {
     EXPECT_THAT(next->stacks_of, IsEmpty());
 }
 
+TEST_F(HangInquiryTest, KnowsWhereTheRanksOfAVerdictAre) {
+    const auto stacks_of = [](std::vector<int> ranks, int round = 2) {
+        StacksMessage message{.round = round};
+        for (const int rank : ranks) message.stacks.push_back({.rank = rank, .pid = 1000 + rank});
+        return message;
+    };
+    hear_that_rank_3_is_missing();
+    inquiry.take_news(now);
+    inquiry.note(second_host, stacks_of({3, 0}));  // the first is its own
+    inquiry.note(first_host, stacks_of({0}));
+    inquiry.note(first_host, stacks_of({1}, 1));  // of another round
+    const auto facts = inquiry.facts(false);
+    ASSERT_TRUE(facts);
+    ASSERT_THAT(facts->stacks, SizeIs(2));
+    EXPECT_EQ(facts->stacks[0].rank, 0);
+    EXPECT_EQ(facts->stacks[1].rank, 3);
+    EXPECT_EQ(facts->stacks[1].pid, 1003);
+    inquiry.begin_round(a_round(3));
+    EXPECT_FALSE(inquiry.facts(false));
+}
+
 // Who has not answered may be on its way.
 TEST_F(HangInquiryTest, SaysNothingOfRanksWhoseHostDoesNotAnswer) {
     hear_first(600ms, 600ms);

@@ -40,6 +40,7 @@ EndedMessage an_end() {
 
 PacesMessage some_paces() {
     PacesMessage message{.round = 4, .paces = {.time = 2500ms}};
+    message.paces.tcp = TcpCounts{.sent = ~std::uint64_t{0}, .sent_again = 7};
     message.paces.ranks.push_back({.rank = 2, .in_calls = 1});
     RankPace& pace = message.paces.ranks.emplace_back();
     pace = {.rank = 5, .pid = 4711, .in_calls = 0.25, .groups = {7, ~std::uint32_t{0}}};
@@ -134,6 +135,7 @@ std::vector<FromMember> all_of_members() {
             RowsMessage{.round = 2, .question = 7, .rows = {{.rank = 1, .pid = 4711}}},
             RowsMessage{},
             TimelineMessage{},
+            StacksMessage{.round = 2, .stacks = {{.rank = 1, .pid = 4711}}},
             SightingMessage{},
             LeaveMessage{},
             StopJobMessage{15}};

@@ -98,5 +98,27 @@ TEST_F(SlowInquiryTest, WaitsNotForEverForAHostThatTellsNothing) {
     EXPECT_THAT(texts, ElementsAre(HasSubstr("rank 1 slows down rank 0: ")));
 }
 
+TEST_F(SlowInquiryTest, NamesTheHostWhoseNetworkLosesPackets) {
+    std::vector<std::string> texts;
+    for (std::uint64_t i = 0; i < 8; ++i) {
+        now_ += 2s;
+        for (const MemberId member : {MemberId{1}, MemberId{2}}) {
+            PacesMessage message{.round = 3, .paces = {.time = 2s}};
+            message.paces.ranks.push_back(pace_of(static_cast<int>(member) - 1, 0.5));
+            message.paces.tcp = TcpCounts{1000 * i, member == 2 ? 50 * i : 0};
+            inquiry_.note(now_, member, std::move(message));
+        }
+        const SlowInquiry::News news = inquiry_.take_news(now_);
+        for (const std::string& text : news.texts) {
+            texts.push_back(text);
+            EXPECT_THAT(news.concerned, ElementsAre(2));
+        }
+    }
+    EXPECT_THAT(texts,
+                ElementsAre(HasSubstr("host h2 sends 4.8 % of its TCP segments again (250 in "
+                                      "the last 10 s)")));
+    EXPECT_FALSE(inquiry_.facts()) << "no rank is slow";
+}
+
 }  // namespace
 }  // namespace ddp::launcher

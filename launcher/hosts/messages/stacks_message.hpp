@@ -1,0 +1,24 @@
+// Where ranks that hold up a job are, as their host has read it when it was asked (LookMessage); as
+// bytes, protocol.md's.
+#pragma once
+
+#include "launcher/hosts/messages/message_bytes.hpp"
+#include "launcher/stacks/rank_stacks.hpp"
+
+#include <vector>
+
+namespace ddp::launcher {
+
+// Up.
+struct StacksMessage {
+    int round = 0;
+    std::vector<RankStacks> stacks = {};
+};
+
+// What would be too long is left out: threads but for the first of each rank, and then ranks from
+// the end on.
+void put_stacks(MessageWriter& out, std::vector<RankStacks> stacks);
+// Throws UsageError on what put_stacks() does not make.
+std::vector<RankStacks> take_stacks(MessageReader& in);
+
+}  // namespace ddp::launcher
