@@ -93,7 +93,11 @@ void AgentLogs::record_flight_of_end(const WatchedWorkers& workers) {
 
 // Of the loop, which tells what has become of it.
 void AgentLogs::await_flight() {
-    while (flight_.is_busy() && channel_.open()) wait_(flight_.next());
+    while (flight_.is_busy() && channel_.open()) {
+        if (stop_.signal) flight_.shorten(FlightFiles::most_time_at_end);
+        if (stop_.is_hurried) flight_.shorten(std::chrono::seconds{2});
+        wait_(flight_.next());
+    }
 }
 
 void AgentLogs::publish(Outcome& outcome) {

@@ -29,8 +29,8 @@ public:
     void tell_paces(Member& member, Paces paces) const {
         member.paces({.round = round_.round, .paces = std::move(paces)});
     }
-    void tell_stacks(Member& member, std::vector<RankStacks> stacks) const {
-        member.stacks({.round = round_.round, .stacks = std::move(stacks)});
+    void tell_stacks(Member& member, std::uint64_t question, std::vector<RankStacks> stacks) const {
+        member.stacks({.round = round_.round, .question = question, .stacks = std::move(stacks)});
     }
     // All of what has been recorded of them, when they have ended.
     void tell_timelines(Member& member, const WatchedWorkers& workers) const;

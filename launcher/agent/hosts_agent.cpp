@@ -314,8 +314,8 @@ HostPlace HostsAgent::begin_part(const RoundMessage& round) {
 // The host's own front hears of the whole job where this host coordinates it.
 TellHosts HostsAgent::tell() {
     const auto while_member = [this](auto tell_of) {
-        return [this, tell_of](auto what) {
-            if (member_) (part_.*tell_of)(*member_, std::move(what));
+        return [this, tell_of](auto... what) {
+            if (member_) (part_.*tell_of)(*member_, std::move(what)...);
         };
     };
     return {.progress =

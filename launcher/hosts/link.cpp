@@ -107,9 +107,13 @@ void Link::queue_later(std::string frame) {
 }
 
 void Link::queue_what_waits() {
-    while (!later_.empty() && out_.size() - sent_ < most_before_later) {
-        queue(later_.front());
+    const auto waiting = [this] {
+        return out_.size() - sent_ + (tls_ ? tls_->waiting_bytes() : 0);
+    };
+    while (!later_.empty() && waiting() < most_before_later) {
+        const std::string frame = std::move(later_.front());
         later_.pop_front();
+        queue(frame);  // which may end the link
     }
 }
 

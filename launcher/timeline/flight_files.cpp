@@ -18,6 +18,8 @@ namespace {
 
 // The writer's message when all went well; else it says what did not.
 constexpr const char* all_written = "written";
+// Children that a file system holds, or that have not ended yet.
+constexpr std::size_t most_others = 4;
 
 std::chrono::nanoseconds steady_to_wall_clock() {
     return std::chrono::system_clock::now().time_since_epoch() -
@@ -52,6 +54,10 @@ void FlightFiles::begin(const contract::ControlRegion& pages, std::span<const Wo
     if (!wanted() || is_busy() || workers.empty()) return;
     std::erase_if(others_, [](const auto& one) { return one->living() == 0; });
     why_ = why;
+    if (others_.size() >= most_others) {
+        result_ = "the file system still holds those before";
+        return;
+    }
     limit_ = limit;
     ranks_.clear();
     temporaries_.clear();
@@ -110,6 +116,7 @@ void FlightFiles::finish_writer() {
         others_.push_back(std::make_unique<ForkedWriter>([this](const ForkedWriter::Tell&) {
             for (const std::string& path : temporaries_) ::unlink(path.c_str());
         }));
+        others_.back()->let_go();
     } catch (const SystemError&) {  // they are left
     }
 }

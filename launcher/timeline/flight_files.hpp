@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -43,6 +44,8 @@ public:
     void begin(const contract::ControlRegion& pages, std::span<const Worker> workers,
                int first_rank, int world_size, const std::string& why,
                std::chrono::milliseconds limit = most_time);
+    // What is being written has at most so long, from its beginning.
+    void shorten(std::chrono::milliseconds limit) { limit_ = std::min(limit_, limit); }
     // When to look next; nothing: nothing is being written.
     std::optional<Clock::time_point> next() const;
     // What has become of it, for the user; mostly nothing.

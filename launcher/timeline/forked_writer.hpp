@@ -35,6 +35,7 @@ public:
     Clock::duration age() const { return Clock::now() - began_; }
     // Kills it, and waits for a moment.
     void end();
+    void let_go() { is_killed_ = true; }  // it ends by itself, whatever becomes of this object
     // Its pid while it lives, as one does that the kernel cannot end; else 0.
     pid_t living() const;
 

@@ -26,10 +26,13 @@ bool is_alarming(const RankState& rank, const UsualTimes& usual, HangWatch::Time
     });
 }
 
+pid_t process_of(int rank, const WatchedWorkers& workers, const std::vector<RankState>& ranks) {
+    const auto index = static_cast<std::size_t>(rank - workers.first_rank);
+    return process_of_rank(ranks[index].record.pid, workers.all[index].process.pid());
+}
 std::optional<ProcessUse> use_of(int rank, const WatchedWorkers& workers,
                                  const std::vector<RankState>& ranks) {
-    const auto index = static_cast<std::size_t>(rank - workers.first_rank);
-    return look_at_use(process_of_rank(ranks[index].record.pid, workers.all[index].process.pid()));
+    return look_at_use(process_of(rank, workers, ranks));
 }
 
 }  // namespace
@@ -69,7 +72,10 @@ Sighting HangWatch::see(Time now, const WatchedWorkers& workers,
     shares_.note(now, seen.ranks, observer_.resumed());
     if (auto paces = shares_.take_paces(now, seen.ranks)) {
         for (RankPace& pace : paces->ranks) pace.use = use_of(pace.rank, workers, seen.ranks);
-        if (!paces->ranks.empty()) paces->tcp = look_at_tcp(paces->ranks.front().pid);
+        if (!paces->ranks.empty()) {
+            const int rank = paces->ranks.front().rank;
+            paces->tcp = look_at_tcp(process_of(rank, workers, seen.ranks));
+        }
         paces_ = std::move(paces);
     }
     std::vector<CallKey> wanted = waited_calls(seen.ranks);

@@ -3,6 +3,7 @@
 #include "base/process/process_tree.hpp"
 #include "launcher/report/failure_report.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
 #include <utility>
@@ -50,26 +51,31 @@ std::optional<TcpCounts> look_at_tcp(pid_t pid) {
         const auto sent = number_of("OutSegs", names, line);
         const auto again = number_of("RetransSegs", names, line);
         if (!sent || !again) return std::nullopt;
-        return TcpCounts{*sent, *again};
+        return TcpCounts{*sent, *again, std::chrono::steady_clock::now().time_since_epoch()};
     }
     return std::nullopt;
 }
 
-std::optional<std::string> LossNews::consider(const std::string& host, Duration time,
-                                              const TcpCounts& counts) {
-    Course& course = courses_[host];
+std::optional<std::string> LossNews::consider(std::uint64_t key, const std::string& name,
+                                              Duration time, const TcpCounts& counts) {
+    constexpr Duration longest = std::chrono::hours{1};  // hosts may tell anything
+    time = std::clamp(time, Duration(0), longest);
+    Course& course = courses_[key];
     const std::optional<TcpCounts> last = std::exchange(course.last, counts);
     if (!last || counts.sent < last->sent || counts.sent_again < last->sent_again) return {};
+    // Between the two ranks have loaded or saved something, or another stretch was not told.
+    const bool has_gap = counts.read < last->read || counts.read - last->read > 2 * time;
+    if (has_gap) return std::nullopt;
     // OutSegs leaves out what was sent again.
     const TcpCounts now{counts.sent - last->sent, counts.sent_again - last->sent_again};
-    const auto all = static_cast<double>(now.sent + now.sent_again);
+    const auto all = static_cast<double>(now.sent) + static_cast<double>(now.sent_again);
     const double share = all > 0 ? static_cast<double>(now.sent_again) / all : 0;
     course.fine_in_a_row = share < little ? course.fine_in_a_row + 1 : 0;
-    if (share < much) {
+    if (share < much || now.sent_again < least) {
         course.lossy_in_a_row = 0;
         course.in_a_row = {};
         course.time = {};
-    } else {
+    } else if (!course.is_said) {
         ++course.lossy_in_a_row;
         course.in_a_row.sent += now.sent;
         course.in_a_row.sent_again += now.sent_again;
@@ -77,19 +83,22 @@ std::optional<std::string> LossNews::consider(const std::string& host, Duration 
     }
     if (course.is_said && course.fine_in_a_row >= stretches_until_said) {
         course.is_said = false;
-        return "host " + host + " sends hardly any TCP segments again any more";
+        return "host " + name + " sends hardly any TCP segments again any more";
     }
-    const bool is_news = !course.is_said && course.lossy_in_a_row >= stretches_until_said &&
-                         course.in_a_row.sent_again >= least;
-    if (!is_news) return std::nullopt;
+    if (course.is_said || course.lossy_in_a_row < stretches_until_said) return std::nullopt;
     course.is_said = true;
-    const auto sent = static_cast<double>(course.in_a_row.sent + course.in_a_row.sent_again);
-    return "host " + host + " sends " +
-           in_percent(static_cast<double>(course.in_a_row.sent_again) / sent) +
-           " of its TCP segments again (" + std::to_string(course.in_a_row.sent_again) +
-           " in the last " +
-           describe_time(std::chrono::duration_cast<std::chrono::milliseconds>(course.time)) +
-           "): packets get lost on its network, and all ranks wait for them";
+    const TcpCounts& said = course.in_a_row;
+    const double sent = static_cast<double>(said.sent) + static_cast<double>(said.sent_again);
+    std::string text =
+        "host " + name + " sends " + in_percent(static_cast<double>(said.sent_again) / sent) +
+        " of its TCP segments again (" + std::to_string(said.sent_again) + " in the last " +
+        describe_time(std::chrono::duration_cast<std::chrono::milliseconds>(course.time)) +
+        "): packets get lost on its network or on that of those they go to, and ranks may wait "
+        "for them";
+    course.lossy_in_a_row = 0;
+    course.in_a_row = {};
+    course.time = {};
+    return text;
 }
 
 }  // namespace ddp::launcher

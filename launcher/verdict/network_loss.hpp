@@ -1,5 +1,5 @@
-// LossNews: hosts whose packets get lost on their way again and again, so that all ranks wait for
-// them: by what each kernel had to send anew over TCP. Pure, but for look_at_tcp().
+// LossNews: hosts whose packets get lost on their way again and again, for which ranks may wait: by
+// what each kernel had to send anew over TCP. Pure, but for look_at_tcp().
 #pragma once
 
 #include <sys/types.h>
@@ -16,6 +16,7 @@ namespace ddp::launcher {
 struct TcpCounts {
     std::uint64_t sent = 0;  // segments
     std::uint64_t sent_again = 0;
+    std::chrono::nanoseconds read{0};  // when, by the host's own steady clock
 };
 // Of the one that the process is in. Nothing: it is not there, or they cannot be read.
 std::optional<TcpCounts> look_at_tcp(pid_t pid);
@@ -27,11 +28,13 @@ public:
     static constexpr int stretches_until_said = 5;
     static constexpr double much = 0.01;     // of what is sent; as little as that halves TCP's rate
     static constexpr double little = 0.001;  // from there on it is over
-    static constexpr std::uint64_t least = 20;  // segments, until it is said
+    // Segments in each of them, so that a program that tries in vain to connect is none.
+    static constexpr std::uint64_t least = 4;
 
-    // A stretch of time in which ranks of that host have called collectives, and its counts at the
-    // end of it. What is new, for the user; mostly nothing.
-    std::optional<std::string> consider(const std::string& host, Duration time,
+    // A stretch of time in which ranks of a host have called collectives, and its counts at the end
+    // of it. `key`: of the host, whose name may be another's, too. What is new, for the user; mostly
+    // nothing, as where counts of the stretch's beginning are not known.
+    std::optional<std::string> consider(std::uint64_t key, const std::string& name, Duration time,
                                         const TcpCounts& counts);
 
 private:
@@ -43,7 +46,7 @@ private:
         Duration time{};
         bool is_said = false;
     };
-    std::map<std::string, Course> courses_;
+    std::map<std::uint64_t, Course> courses_;
 };
 
 }  // namespace ddp::launcher

@@ -180,25 +180,31 @@ TEST_F(LaunchHostsTimeline, IsWrittenOfAJobThatTheUserStops) {
 
 // Each host those of its ranks.
 TEST_F(LaunchHostsTimeline, HasFlightRecordsOfEachHost) {
-    HostWorld world(drill_ranks);
-    Launchers launchers;
-    for (int host = 1; host <= drill_ranks; ++host) {
-        std::filesystem::create_directory(folder(host));
-        launchers.push_back(launch_static(
-            world, host, 1,
-            Drill{.backend = "gloo", .fault = "death", .rank = 2, .step = 40, .place = 1}.command(),
-            {"--flight-recorder=" + folder(host) + "/rank_", "--shutdown-timeout=1"}));
-    }
-    for (HostProgram& launcher : launchers) EXPECT_NE(launcher.wait(20s).exit_code, 0);
-    for (int host = 1; host <= drill_ranks; ++host) {
-        const std::string rank = std::to_string(host - 1);
-        EXPECT_THAT(
-            launchers[static_cast<std::size_t>(host - 1)].err(),
-            HasSubstr("flight records at the end: " + folder(host) + "/rank_" + rank + "\n"));
-        const json record = read_flight_record(text(host, "rank_" + rank));
-        EXPECT_EQ(record["rank"], host - 1);
-        EXPECT_EQ(record["pg_config"].front()["ranks"], "[0,1,2]");
-        EXPECT_EQ(record["entries"].size(), 64U);
+    for (const std::string fault : {"death", "sleep"}) {
+        HostWorld world(drill_ranks);
+        Launchers launchers;
+        for (int host = 1; host <= drill_ranks; ++host) {
+            std::filesystem::remove_all(folder(host));
+            std::filesystem::create_directory(folder(host));
+            const Drill drill{.backend = "gloo", .fault = fault, .rank = 2, .place = 1};
+            launchers.push_back(launch_static(
+                world, host, 1, drill.command(),
+                {"--flight-recorder=" + folder(host) + "/rank_", "--shutdown-timeout=1"}));
+        }
+        const std::string why = fault == "death" ? "at the end" : "of the hang";
+        for (int host = 1; host <= drill_ranks; ++host) {
+            HostProgram& launcher = launchers[static_cast<std::size_t>(host - 1)];
+            const std::string rank = std::to_string(host - 1);
+            EXPECT_TRUE(launcher.wait_for_error("flight records " + why + ": " + folder(host) +
+                                                "/rank_" + rank + "\n"))
+                << launcher.err();
+            const json record = read_flight_record(text(host, "rank_" + rank));
+            EXPECT_EQ(record["rank"], host - 1);
+            EXPECT_EQ(record["pg_config"].front()["ranks"], "[0,1,2]");
+            EXPECT_EQ(record["entries"].size(), 64U);
+        }
+        launchers[0].signal(SIGTERM);
+        for (HostProgram& launcher : launchers) launcher.wait(20s);
     }
 }
 

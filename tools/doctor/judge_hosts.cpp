@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <set>
 
 #include "doctor/all_hosts.hpp"
 
@@ -31,6 +30,8 @@ std::string words_of(const HostFacts& host, const std::string& check) {
     std::vector<std::pair<std::string, int>> words;
     for (const Finding& one : host.findings) {
         if (one.check != check) continue;
+        // How often a quota has stopped a cgroup is of each host alone.
+        if (check == "processors" && !words.empty()) break;
         const auto known = std::ranges::find(words, one.says, &std::pair<std::string, int>::first);
         if (known != words.end()) {
             ++known->second;
@@ -79,8 +80,7 @@ Findings differences(std::span<const HostFacts> hosts) {
 Finding judge_clocks(std::span<const HostFacts> hosts) {
     const auto [behind, ahead] = std::ranges::minmax_element(hosts, {}, &HostFacts::clock_ahead);
     const nanoseconds apart = ahead->clock_ahead - behind->clock_ahead;
-    const nanoseconds error =
-        std::ranges::max_element(hosts, {}, &HostFacts::round_trip)->round_trip / 2;
+    const nanoseconds error = (ahead->round_trip + behind->round_trip) / 2;  // half of each
     const std::string so_much =
         milliseconds_text(apart) + " (give or take " + milliseconds_text(error) + ")";
     if (apart - error < much_apart) return {"clocks", Level::ok, "at most " + so_much + " apart"};
@@ -120,20 +120,22 @@ Finding judge_sum(const SumOfAll& sum, std::size_t ranks) {
 
 Findings judge_hosts(std::span<const HostFacts> hosts, const SumOfAll& sum) {
     Findings found;
+    std::vector<HostFacts> each;  // of two ranks on one, the first
     std::vector<std::string> names;
     for (const HostFacts& host : hosts) {
+        if (std::ranges::find(names, host.host) != names.end()) continue;
         names.push_back(host.host);
+        each.push_back(host);
         for (const Finding& one : host.findings) {
             if (one.level < Level::warn) continue;
             found.push_back({one.check, one.level, host.host + ": " + one.says, one.remedy});
         }
     }
-    const bool are_several = std::set(names.begin(), names.end()).size() > 1;
-    found.push_back(are_several
+    found.push_back(names.size() > 1
                         ? Finding{"hosts", Level::ok, listed(names)}
                         : Finding{"hosts", Level::note, "all ranks are on " + names.front(),
                                   "a rank on each: ddp-launch --hosts=... --nproc_per_node=1"});
-    std::ranges::move(differences(hosts), std::back_inserter(found));
+    std::ranges::move(differences(each), std::back_inserter(found));
     found.push_back(judge_clocks(hosts));
     found.push_back(judge_network(hosts.subspan(1)));
     found.push_back(judge_sum(sum, hosts.size()));

@@ -114,8 +114,11 @@ bool HangStacks::may_read(Time now) const {
     return is_wanted_ && !reader_.is_reading() && (!began_ || now - *began_ >= least_between);
 }
 
-void HangStacks::read(Time now, const std::vector<int>& ranks, const WatchedWorkers& workers) {
-    if (may_read(now)) begin(now, Purpose::question, ranks, workers);
+void HangStacks::read(Time now, const std::vector<int>& ranks, const WatchedWorkers& workers,
+                      std::uint64_t question) {
+    if (!may_read(now)) return;
+    answer_.question = question;
+    begin(now, Purpose::question, ranks, workers);
 }
 
 void HangStacks::begin(Time now, Purpose purpose, const std::vector<int>& ranks,
@@ -175,7 +178,7 @@ void HangStacks::judge(Time now, std::vector<RankStacks> stacks) {
 
 void HangStacks::tell(std::vector<RankStacks> stacks) {
     known_ = std::move(stacks);
-    if (purpose_ == Purpose::question) answer_ = known_;
+    if (purpose_ == Purpose::question) answer_.stacks = known_;
     for (const RankStacks& one : known_) {
         news_.push_back(text_of_one(one, waiting_.contains(one.rank) ? ", which waits" : ""));
     }

@@ -34,13 +34,18 @@ public:
     void consider(Time now, const std::optional<Verdict>& verdict, const WatchedWorkers& workers);
     // The same of those of the ranks that run here. Does nothing while others are read, and for a
     // while after those.
-    void read(Time now, const std::vector<int>& ranks, const WatchedWorkers& workers);
+    void read(Time now, const std::vector<int>& ranks, const WatchedWorkers& workers,
+              std::uint64_t question);
     // Takes what has been read meanwhile. Does not block.
     void take(Time now);
     // For the user; mostly nothing.
     std::vector<std::string> take_news() { return std::exchange(news_, {}); }
     // What read() was asked for, for who asked; mostly nothing.
-    std::vector<RankStacks> take_answer() { return std::exchange(answer_, {}); }
+    struct Answer {
+        std::uint64_t question = 0;
+        std::vector<RankStacks> stacks = {};
+    };
+    Answer take_answer() { return {answer_.question, std::exchange(answer_.stacks, {})}; }
 
     std::optional<Time> next() const { return is_reading() ? reader_.next() : next_look_; }
     bool is_reading() const { return reader_.is_reading(); }
@@ -74,7 +79,7 @@ private:
     Time next_judgement_{};
     std::optional<Verdict> verdict_;  // that has been considered last
     std::vector<RankStacks> known_;
-    std::vector<RankStacks> answer_;
+    Answer answer_;
     std::vector<std::string> news_;
 };
 

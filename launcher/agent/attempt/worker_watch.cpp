@@ -50,7 +50,9 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
     if (tell.sighting) {
         // Also of what was seen when it was asked.
         if (auto paces = hang_.take_paces()) tell.paces(*std::move(paces));
-        if (auto told = stacks_.take_answer(); !told.empty()) tell.stacks(std::move(told));
+        if (auto told = stacks_.take_answer(); !told.stacks.empty()) {
+            tell.stacks(told.question, std::move(told.stacks));
+        }
         if (!hang_.next() || now < *hang_.next()) return std::nullopt;
         Sighting seen = hang_.see(now, workers, {});
         seen.ranks.clear();  // an alarm, after which it is asked
@@ -68,6 +70,16 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
     if (!hang_.news().ends_job() || stacks_.is_reading()) return std::nullopt;
     channel.send(NoticeMessage{HangNews::words_of_stop(grace_)});
     return hang_.news().to_blame().value_or(-1);
+}
+
+// It is asked for those again that have not been told; others are of another verdict.
+void WorkerWatch::note_verdict_elsewhere(const std::vector<int>& ranks) {
+    const bool is_new = std::ranges::any_of(ranks, [this](int rank) {
+        return std::ranges::find(judged_elsewhere_, rank) == judged_elsewhere_.end();
+    });
+    if (!is_new) return;
+    judged_elsewhere_ = ranks;
+    has_told_verdict_ = true;
 }
 
 void WorkerWatch::tell_of_slow(Channel& channel) {

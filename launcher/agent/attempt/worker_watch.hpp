@@ -9,6 +9,7 @@
 #include "launcher/options/options.hpp"
 #include "launcher/verdict/hang_watch.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -22,7 +23,8 @@ struct TellHosts {
     std::function<void(const StatusMessage& part)> progress = {};
     std::function<void(Sighting seen)> sighting = {};  // an alarm: a rank waits for too long
     std::function<void(Paces paces)> paces = {};       // of a stretch that has ended
-    std::function<void(std::vector<RankStacks> stacks)> stacks = {};  // that were asked for
+    // That were asked for, with that question.
+    std::function<void(std::uint64_t question, std::vector<RankStacks> stacks)> stacks = {};
 };
 
 class WorkerWatch {
@@ -40,7 +42,8 @@ public:
     // Returns the rank because of which the job is to be stopped; -1: none that others wait for.
     std::optional<int> look(const WatchedWorkers& workers, int running, bool is_stopping,
                             Channel& channel, const TellHosts& tell);
-    // Whether look() has told of a verdict, since the last call.
+    // Whether look() has told of a verdict, or see() has been asked because of one, since the last
+    // call.
     bool take_verdict_news() { return std::exchange(has_told_verdict_, false); }
     // As HangWatch's.
     std::optional<HangFacts> facts(const WatchedWorkers& workers) const;
@@ -49,7 +52,8 @@ public:
         asked_at_ = Time::clock::now();
         hang_.look_at_processes();
         hang_.note_reading(stacks_.is_reading());
-        stacks_.read(asked_at_, look.stacks_of, workers);
+        stacks_.read(asked_at_, look.stacks_of, workers, look.question);
+        note_verdict_elsewhere(look.stacks_of);
         return hang_.see(asked_at_, workers, look.calls);
     }
     Sighting see_end(const WatchedWorkers& workers) const { return hang_.see_end(workers); }
@@ -62,6 +66,7 @@ public:
     void end_reading_stacks() { stacks_.end(); }
 
 private:
+    void note_verdict_elsewhere(const std::vector<int>& ranks);
     void tell_of_slow(Channel& channel);
     void tell_of_stacks(Channel& channel);
 
@@ -71,6 +76,7 @@ private:
     HangStacks stacks_;
     Time asked_at_{};
     bool has_told_verdict_ = false;
+    std::vector<int> judged_elsewhere_;  // of several hosts: whom the last verdict speaks of
 };
 
 // What to say, once the workers of a first attempt have ended, of a drill (`inject`: --inject's;

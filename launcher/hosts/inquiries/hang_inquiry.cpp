@@ -16,7 +16,7 @@ void HangInquiry::begin_round(const RoundMessage& round) {
     seen_.clear();
     news_ = HangNews(on_hang_, stands_);
     is_alarm_ = is_asking_ = false;
-    stacks_of_.clear();
+    wanted_stacks_.clear();
     stacks_.clear();
 }
 
@@ -40,10 +40,22 @@ void HangInquiry::note(MemberId by, SightingMessage message) {
 void HangInquiry::note(MemberId by, StacksMessage message) {
     const HostRanks* const host = round_.table.find(by);
     if (host == nullptr || message.round != round_.round) return;
+    if (message.question < stacks_since_ || message.question > question_) return;
     for (RankStacks& one : message.stacks) {
-        if (one.rank < host->first_rank || one.rank >= host->first_rank + host->slots) continue;
-        stacks_.insert_or_assign(one.rank, std::move(one));
+        const bool is_its_own =
+            one.rank >= host->first_rank && one.rank < host->first_rank + host->slots;
+        const bool is_wanted = std::ranges::find(wanted_stacks_, one.rank) != wanted_stacks_.end();
+        if (is_its_own && is_wanted) stacks_.insert_or_assign(one.rank, std::move(one));
     }
+}
+
+std::vector<int> HangInquiry::stacks_to_ask_for() const {
+    std::vector<int> ranks;
+    if (asks_left_ == 0) return ranks;
+    for (const int rank : wanted_stacks_) {
+        if (!stacks_.contains(rank)) ranks.push_back(rank);
+    }
+    return ranks;
 }
 
 std::optional<LookMessage> HangInquiry::take_question(Time now) {
@@ -58,7 +70,8 @@ std::optional<LookMessage> HangInquiry::take_question(Time now) {
     std::ranges::sort(look.calls);
     look.calls.erase(std::unique(look.calls.begin(), look.calls.end()), look.calls.end());
     look.calls.resize(std::min(look.calls.size(), most_calls_asked));
-    look.stacks_of = std::exchange(stacks_of_, {});
+    look.stacks_of = stacks_to_ask_for();
+    asks_left_ = std::max(0, asks_left_ - 1);
     is_asking_ = true;
     is_alarm_ = false;
     asked_ = now;
@@ -105,7 +118,9 @@ HangInquiry::News HangInquiry::take_news(Time now) {
     const std::optional<Verdict>& verdict = news_.verdict();
     is_alarm_ = is_alarm_ || verdict.has_value();
     if (verdict && (!before || !before->is_same_as(*verdict))) {
-        stacks_of_ = verdict->worth_reading();
+        wanted_stacks_ = verdict->worth_reading();
+        stacks_since_ = question_ + 1;
+        asks_left_ = most_asks;
         stacks_.clear();
     }
     for (const auto& one : {before, verdict}) {

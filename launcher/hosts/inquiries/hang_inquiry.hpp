@@ -57,6 +57,8 @@ public:
     std::optional<HangFacts> facts(bool any_failed) const;
 
 private:
+    static constexpr int most_asks = 24;  // hosts may be reading others, and rest for 5 s
+    std::vector<int> stacks_to_ask_for() const;
     std::vector<RankState> ranks_seen(std::optional<std::uint64_t> question) const;
     bool has_all_answers() const;
 
@@ -66,8 +68,10 @@ private:
     RoundMessage round_;
     std::map<MemberId, SightingMessage> seen_;  // the last of each
     bool is_alarm_ = false;
-    std::vector<int> stacks_of_;        // whom the next question asks for, of a new verdict
-    std::map<int, RankStacks> stacks_;  // told of it since then
+    std::vector<int> wanted_stacks_;    // of the verdict that stands
+    std::uint64_t stacks_since_ = 0;    // the first question that asks for them
+    int asks_left_ = 0;                 // for those that have not been told
+    std::map<int, RankStacks> stacks_;  // that have been told, of those
     std::uint64_t question_ = 0;        // the last one
     bool is_asking_ = false;
     Time asked_{};

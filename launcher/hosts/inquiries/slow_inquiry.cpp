@@ -35,7 +35,8 @@ SlowInquiry::News SlowInquiry::take_news(Time now) {
         all.time = std::max(all.time, told->second.time);
         for (RankPace& pace : told->second.ranks) all.ranks.push_back(std::move(pace));
         if (!told->second.tcp) continue;
-        if (auto text = loss_.consider(host.host, told->second.time, *told->second.tcp)) {
+        if (auto text =
+                loss_.consider(host.member, host.host, told->second.time, *told->second.tcp)) {
             news.texts.push_back(*std::move(text));
             news.concerned.push_back(host.member);
         }

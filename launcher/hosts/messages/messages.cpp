@@ -218,13 +218,14 @@ TimelineMessage take_timeline_message(Reader& in) {
 
 std::string bytes_of(const StacksMessage& message) {
     Writer out(Type::stacks);
-    out.number(message.round);
+    out.number(message.round).number(message.question);
     put_stacks(out, message.stacks);
     return out.take();
 }
 StacksMessage take_stacks_message(Reader& in) {
     StacksMessage message;
     message.round = in.number();
+    message.question = in.unsigned_wide();
     message.stacks = take_stacks(in);
     return message;
 }

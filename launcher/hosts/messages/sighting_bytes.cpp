@@ -252,7 +252,10 @@ RankPace take_pace(MessageReader& in) {
 
 void put_paces(MessageWriter& out, const Paces& paces) {
     out.number(std::int64_t{paces.time.count()}).flag(paces.tcp.has_value());
-    if (paces.tcp) out.number(paces.tcp->sent).number(paces.tcp->sent_again);
+    if (paces.tcp) {
+        out.number(paces.tcp->sent).number(paces.tcp->sent_again);
+        out.number(std::int64_t{paces.tcp->read.count()});
+    }
     for (const RankPace& pace : paces.ranks) {
         if (out.size() >= most_list_bytes) break;
         out.flag(true);
@@ -268,6 +271,7 @@ Paces take_paces(MessageReader& in) {
         paces.tcp.emplace();
         paces.tcp->sent = in.unsigned_wide();
         paces.tcp->sent_again = in.unsigned_wide();
+        paces.tcp->read = in.duration();
     }
     int last = -1;
     while (in.flag()) {

@@ -5,6 +5,7 @@
 #include "launcher/hosts/messages/message_bytes.hpp"
 #include "launcher/stacks/rank_stacks.hpp"
 
+#include <cstdint>
 #include <vector>
 
 namespace ddp::launcher {
@@ -12,6 +13,7 @@ namespace ddp::launcher {
 // Up.
 struct StacksMessage {
     int round = 0;
+    std::uint64_t question = 0;  // the LookMessage's that asked for them
     std::vector<RankStacks> stacks = {};
 };
 

@@ -138,41 +138,56 @@ TEST_F(HangInquiryTest, BlamesTheRankOfAHostThatHadNothingToSay) {
     EXPECT_THAT(facts->ranks, ElementsAre(3));
 }
 
-TEST_F(HangInquiryTest, AsksOnceWhereTheRanksOfAVerdictAre) {
-    hear_that_rank_3_is_missing();
-    EXPECT_THAT(inquiry.take_news(now).texts, SizeIs(1));
-    let_pass(300ms);
-    const auto look = inquiry.take_question(now);
-    ASSERT_TRUE(look);
-    EXPECT_THAT(look->stacks_of, ElementsAre(3, 0));
-    hear_first(910ms, 910ms, look->question);
-    hear_second(910ms, 0ms, look->question);
-    inquiry.take_news(now);
-    let_pass(300ms);
-    const auto next = inquiry.take_question(now);
-    ASSERT_TRUE(next);
-    EXPECT_THAT(next->stacks_of, IsEmpty());
-}
-
-TEST_F(HangInquiryTest, KnowsWhereTheRanksOfAVerdictAre) {
-    const auto stacks_of = [](std::vector<int> ranks, int round = 2) {
-        StacksMessage message{.round = round};
+TEST_F(HangInquiryTest, AsksWhereTheRanksOfAVerdictAreUntilTheirHostsTell) {
+    const auto ask_again = [&] {
+        let_pass(300ms);
+        const auto look = inquiry.take_question(now);
+        EXPECT_TRUE(look);
+        hear_first(910ms, 910ms, look->question);
+        hear_second(910ms, 0ms, look->question);
+        inquiry.take_news(now);
+        return *look;
+    };
+    const auto tell = [&](MemberId by, std::vector<int> ranks, std::uint64_t question,
+                          int round = 2) {
+        StacksMessage message{.round = round, .question = question};
         for (const int rank : ranks) message.stacks.push_back({.rank = rank, .pid = 1000 + rank});
-        return message;
+        inquiry.note(by, std::move(message));
     };
     hear_that_rank_3_is_missing();
-    inquiry.take_news(now);
-    inquiry.note(second_host, stacks_of({3, 0}));  // the first is its own
-    inquiry.note(first_host, stacks_of({0}));
-    inquiry.note(first_host, stacks_of({1}, 1));  // of another round
+    EXPECT_THAT(inquiry.take_news(now).texts, SizeIs(1));
+    const LookMessage look = ask_again();
+    EXPECT_THAT(look.stacks_of, ElementsAre(3, 0));
+    tell(second_host, {3, 0, 2}, look.question);  // the first alone is its own, and was asked for
+    tell(first_host, {0}, look.question - 1);     // before the verdict
+    tell(first_host, {0}, look.question + 1);
+    tell(first_host, {0}, look.question, 1);
+    EXPECT_THAT(ask_again().stacks_of, ElementsAre(0));
+    tell(first_host, {0}, look.question);
+    EXPECT_THAT(ask_again().stacks_of, IsEmpty());
     const auto facts = inquiry.facts(false);
     ASSERT_TRUE(facts);
     ASSERT_THAT(facts->stacks, SizeIs(2));
     EXPECT_EQ(facts->stacks[0].rank, 0);
-    EXPECT_EQ(facts->stacks[1].rank, 3);
     EXPECT_EQ(facts->stacks[1].pid, 1003);
     inquiry.begin_round(a_round(3));
     EXPECT_FALSE(inquiry.facts(false));
+}
+
+TEST_F(HangInquiryTest, DoesNotAskForEver) {
+    hear_that_rank_3_is_missing();
+    inquiry.take_news(now);
+    int asked = 0;
+    for (int i = 0; i < 100; ++i) {
+        let_pass(300ms);
+        const auto look = inquiry.take_question(now);
+        ASSERT_TRUE(look);
+        asked += look->stacks_of.empty() ? 0 : 1;
+        hear_first(910ms, 910ms, look->question);
+        hear_second(910ms, 0ms, look->question);
+        inquiry.take_news(now);
+    }
+    EXPECT_EQ(asked, 24);
 }
 
 // Who has not answered may be on its way.

@@ -40,7 +40,7 @@ EndedMessage an_end() {
 
 PacesMessage some_paces() {
     PacesMessage message{.round = 4, .paces = {.time = 2500ms}};
-    message.paces.tcp = TcpCounts{.sent = ~std::uint64_t{0}, .sent_again = 7};
+    message.paces.tcp = TcpCounts{.sent = ~std::uint64_t{0}, .sent_again = 7, .read = 3h};
     message.paces.ranks.push_back({.rank = 2, .in_calls = 1});
     RankPace& pace = message.paces.ranks.emplace_back();
     pace = {.rank = 5, .pid = 4711, .in_calls = 0.25, .groups = {7, ~std::uint32_t{0}}};

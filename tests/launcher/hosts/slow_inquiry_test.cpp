@@ -105,7 +105,8 @@ TEST_F(SlowInquiryTest, NamesTheHostWhoseNetworkLosesPackets) {
         for (const MemberId member : {MemberId{1}, MemberId{2}}) {
             PacesMessage message{.round = 3, .paces = {.time = 2s}};
             message.paces.ranks.push_back(pace_of(static_cast<int>(member) - 1, 0.5));
-            message.paces.tcp = TcpCounts{1000 * i, member == 2 ? 50 * i : 0};
+            message.paces.tcp =
+                TcpCounts{1000 * i, member == 2 ? 50 * i : 0, now_.time_since_epoch()};
             inquiry_.note(now_, member, std::move(message));
         }
         const SlowInquiry::News news = inquiry_.take_news(now_);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <variant>
 
@@ -13,7 +14,7 @@ namespace ddp::launcher {
 namespace {
 
 StacksMessage some_stacks() {
-    StacksMessage message{.round = 3};
+    StacksMessage message{.round = 3, .question = ~std::uint64_t{0}};
     message.stacks.push_back({.rank = 4, .pid = 4711, .problem = "it has ended"});
     message.stacks.push_back(
         {.rank = 5,
@@ -35,6 +36,7 @@ TEST(StacksMessage, CarriesEachField) {
     const StacksMessage sent = some_stacks();
     const StacksMessage got = back(sent);
     EXPECT_EQ(got.round, 3);
+    EXPECT_EQ(got.question, ~std::uint64_t{0});
     ASSERT_EQ(got.stacks.size(), 2U);
     for (std::size_t i = 0; i < 2; ++i) {
         EXPECT_EQ(got.stacks[i].rank, sent.stacks[i].rank);
