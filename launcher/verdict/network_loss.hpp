@@ -32,8 +32,8 @@ public:
     static constexpr std::uint64_t least = 4;
 
     // A stretch of time in which ranks of a host have called collectives, and its counts at the end
-    // of it. `key`: of the host, whose name may be another's, too. What is new, for the user; mostly
-    // nothing, as where counts of the stretch's beginning are not known.
+    // of it. `key`: of the host, whose name may be another's, too. What is new, for the user;
+    // mostly nothing, as where counts of the stretch's beginning are not known.
     std::optional<std::string> consider(std::uint64_t key, const std::string& name, Duration time,
                                         const TcpCounts& counts);
 

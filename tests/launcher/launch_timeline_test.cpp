@@ -114,8 +114,14 @@ TEST_F(LaunchTimeline, IsWrittenOfAJobThatTheUserStops) {
 // They run one after the other; each has calls and steps of its own, with numbers from 1.
 TEST_F(LaunchTimeline, HasAllProgramsOfAWorker) {
     const std::string drill = Drill{}.command()[0] + " shm none 0 1 0";  // rank 0 says "done"
+    const std::string for_a_second =
+        drill + " & first=$!; sleep 1; kill -KILL $first; wait $first; ";
+    // No rank begins anew while the other has not ended.
+    const std::string wait_for_other = "touch " + kept_.path() + "/$RANK; until [ -e " +
+                                       kept_.path() + "/0 -a -e " + kept_.path() +
+                                       "/1 ]; do sleep 0.01; done; ";
     Launch job(folder_, {"--nproc_per_node=2", page_option(), "--", "bash", "-c",
-                         "timeout --signal=KILL 1 " + drill + "; exec " + drill});
+                         for_a_second + wait_for_other + "exec " + drill});
     ASSERT_TRUE(job.wait_for_output("done", 2));
     job.signal(SIGTERM);
     job.wait();
