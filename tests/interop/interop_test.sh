@@ -338,8 +338,9 @@ make_cgroup() {
 }
 
 # How many of the faults of docs/failures.md are explained; the others are listed. Of those that Gloo itself ends by an
-# error the rank that made it is not known.
+# error the rank that made it is not known. With DDP_NEWEST_TORCH the scripts are of that PyTorch.
 SoakEachFaultOfATorchScript() {
+    [ -z "${DDP_NEWEST_TORCH:-}" ] || python=$DDP_NEWEST_TORCH/bin/python
     need_torch_drills
     local fault right=0 count=0 wrong="" cgroup
     torch_drills missing extra reordered operation
