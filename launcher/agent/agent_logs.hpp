@@ -60,10 +60,10 @@ public:
     std::optional<LogWriter::Time> next_due() const;
     // An attempt of which nothing lives, and what is said of it; empty: nothing.
     void note_end(int attempt, const WatchedWorkers& workers, const std::string& text);
+    const FlightFiles& flight() const { return flight_; }
     // Flight records of them now, where they are wanted.
     void record_flight(const WatchedWorkers& workers, const std::string& why,
                        std::chrono::milliseconds limit = FlightFiles::most_time);
-    const FlightFiles& flight() const { return flight_; }
     // The same where that signal asks for them; else it does nothing and returns false.
     bool record_flight_on(int signal, const WatchedWorkers& workers);
     // The same of an attempt, or of a part of one, that has ended badly; waits until it is written.

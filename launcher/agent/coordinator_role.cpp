@@ -106,9 +106,8 @@ void CoordinatorRole::hear(MemberId by, const FromMember& message) {
 // A member tells of its own ranks.
 void CoordinatorRole::note_timeline(MemberId by, const TimelineMessage& message) {
     const HostRanks* const host = round_.table.find(by);
-    const int rank = message.part.rank.rank;
-    const bool is_its_own = host != nullptr && message.round == round_.round &&
-                            rank >= host->first_rank && rank < host->first_rank + host->slots;
+    const bool is_its_own =
+        host != nullptr && message.round == round_.round && host->has(message.part.rank.rank);
     if (settings_.timeline == nullptr || !is_its_own) return;
     TimelinePart part = message.part;
     part.attempt = round_.round - 1;

@@ -16,9 +16,7 @@ public:
 
     const RoundMessage& round() const { return round_; }  // 0: there was none yet
     MemberId member() const { return own_.member; }
-    bool has(int rank) const {
-        return rank >= own_.first_rank && rank < own_.first_rank + own_.slots;
-    }
+    bool has(int rank) const { return own_.has(rank); }
     HostPlace place() const;
 
     void tell_progress(Member& member, const StatusMessage& part) const;

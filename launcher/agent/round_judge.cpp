@@ -12,9 +12,8 @@ namespace {
 std::string hosts_without_ends(const RoundEnd& round) {
     std::string names;
     for (const HostRanks& host : round.round.table.hosts) {
-        const bool has_some = std::ranges::any_of(round.ends, [&](const WorkerEnd& end) {
-            return end.rank >= host.first_rank && end.rank < host.first_rank + host.slots;
-        });
+        const bool has_some = std::ranges::any_of(
+            round.ends, [&](const WorkerEnd& end) { return host.has(end.rank); });
         if (!has_some) names += (names.empty() ? "" : ", ") + host.host;
     }
     return names;

@@ -6,8 +6,6 @@
 
 #include <ddp/error.hpp>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -112,13 +110,7 @@ void FlightFiles::finish_writer() {
     writer_->end();
     others_.push_back(std::move(writer_));
     if (*result_ == all_written) return;
-    try {
-        others_.push_back(std::make_unique<ForkedWriter>([this](const ForkedWriter::Tell&) {
-            for (const std::string& path : temporaries_) ::unlink(path.c_str());
-        }));
-        others_.back()->let_go();
-    } catch (const SystemError&) {  // they are left
-    }
+    if (auto remover = remove_soon(temporaries_)) others_.push_back(std::move(remover));
 }
 
 std::vector<pid_t> FlightFiles::children() const {

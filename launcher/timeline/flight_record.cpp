@@ -5,15 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <map>
-#include <numeric>
 #include <set>
-#include <string_view>
-#include <utility>
 
 namespace ddp::launcher {
 namespace {

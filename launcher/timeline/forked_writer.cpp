@@ -84,12 +84,15 @@ std::string temporary_name(const std::string& path) {
     return path + ".tmp" + std::to_string(base::random_bits());
 }
 
-void remove_soon(const std::vector<std::string>& paths) {
+std::unique_ptr<ForkedWriter> remove_soon(const std::vector<std::string>& paths) {
     try {
-        fork_helper("ddp-report", "the remover of files", SOCK_SEQPACKET, [&](int) {
+        auto remover = std::make_unique<ForkedWriter>([&](const ForkedWriter::Tell&) {
             for (const std::string& path : paths) ::unlink(path.c_str());
         });
-    } catch (const SystemError&) {  // they are left
+        remover->let_go();
+        return remover;
+    } catch (const SystemError&) {
+        return nullptr;
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,8 +53,9 @@ private:
 ::mode_t usual_mode();
 // A name for `path`'s text until it is whole.
 std::string temporary_name(const std::string& path);
-// Those that writers have left half-written. Nobody waits for it: it may hang where they did.
-void remove_soon(const std::vector<std::string>& paths);
+// Removes what writers have left half-written, by a child that may hang where they did, and that
+// goes on whatever becomes of what is returned. Null: there can be no such child, and they stay.
+std::unique_ptr<ForkedWriter> remove_soon(const std::vector<std::string>& paths);
 // Throws UsageError where no file can be put at `path`, a value of that option, and where something
 // is there that is none.
 void check_place(const char* option, const std::string& value, const std::string& path);

@@ -1,9 +1,9 @@
 // JobTimeline: what the ranks of a job have done, attempt by attempt, for --report and --trace.
 // Gathered from their rings (contract/timeline.hpp) once nothing of an attempt lives; of a job of
 // several hosts, of what each tells of its ranks.
-// Invariant: at most `most` activities are kept, beside the last attempt's, twice as many of which
-// are, if others tell of them; of older attempts the
-// ranks' beginnings and ends are, and how many activities have gone.
+// Invariant: of older attempts than the last at most `most` activities are kept, and of the last no
+// more than its rings have, or twice most_activities where others tell of it; else the ranks'
+// beginnings and ends are, and how many activities have gone.
 #pragma once
 
 #include "contract/control_page.hpp"

@@ -1,6 +1,7 @@
 // --flight-recorder: of jobs that hang, fail and run on.
 #include "launcher/hang_drills.hpp"
 #include "launcher/launch_fixture.hpp"
+#include "launcher/logs/content_of.hpp"
 #include "launcher/timeline/flight_reader.hpp"
 
 #include <gmock/gmock.h>
@@ -9,8 +10,6 @@
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -27,8 +26,7 @@ protected:
     std::string prefix() const { return kept_.path() + "/rank_"; }
     std::string option() const { return "--flight-recorder=" + prefix(); }
     json file_of(int rank) const {
-        std::ifstream file(prefix() + std::to_string(rank));
-        return read_flight_record(std::string{std::istreambuf_iterator<char>(file), {}});
+        return read_flight_record(content_of(prefix() + std::to_string(rank)));
     }
     // Three ranks.
     Launch::Words drill(const Drill& drill, Launch::Words options) const {

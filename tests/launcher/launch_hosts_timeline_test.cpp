@@ -1,6 +1,7 @@
 // --report and --trace of jobs of several hosts: the coordinator writes them, of all ranks.
 #include "launcher/hang_drills.hpp"
 #include "launcher/hosts_fixture.hpp"
+#include "launcher/logs/content_of.hpp"
 #include "launcher/timeline/flight_reader.hpp"
 #include "launcher/timeline/page_object.hpp"
 
@@ -13,8 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,8 +50,7 @@ protected:
         return launchers;
     }
     std::string text(int host, const std::string& name) const {
-        std::ifstream file(folder(host) + "/" + name);
-        return {std::istreambuf_iterator<char>(file), {}};
+        return content_of(folder(host) + "/" + name);
     }
     bool has_files(int host) const { return !std::filesystem::is_empty(folder(host)); }
 };

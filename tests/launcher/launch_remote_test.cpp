@@ -446,6 +446,22 @@ TEST_F(LaunchRemote, OtherSignalsReachTheWorkers) {
     EXPECT_EQ(count_of(job.out(), "got it"), 2);
 }
 
+// Of the ranks of all hosts; this one's folder is theirs, too.
+TEST_F(LaunchRemote, AFlightRecordersSignalReachesTheLaunchersAndNoWorker) {
+    HostWorld world(2);
+    const std::string prefix = files_.path() + "/rank_";
+    HostProgram job = start(world, {"--hosts=h1,h2", "--flight-recorder=" + prefix},
+                            bash("trap 'exit 3' USR1; echo up; while :; do sleep 0.1; done"));
+    ASSERT_TRUE(job.wait_for_output("up", 2)) << job.err();
+    job.signal(SIGUSR1);
+    for (const char* const rank : {"0", "1"}) {
+        EXPECT_TRUE(job.wait_for_error("flight records on SIGUSR1: " + prefix + rank + "\n"))
+            << job.err();
+    }
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait(20s).exit_code, 128 + SIGTERM) << job.err();
+}
+
 TEST_F(LaunchRemote, ATermWhileHostsAreStartedEndsTheStart) {
     HostWorld world(2);
     const std::string rsh =

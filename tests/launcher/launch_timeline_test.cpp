@@ -1,6 +1,7 @@
 // --report and --trace: of jobs that succeed, fail again and again, hang and are interrupted.
 #include "launcher/hang_drills.hpp"
 #include "launcher/launch_fixture.hpp"
+#include "launcher/logs/content_of.hpp"
 #include "launcher/timeline/page_object.hpp"
 
 #include <gmock/gmock.h>
@@ -9,8 +10,6 @@
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -25,20 +24,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-std::string text_of_file(const std::string& path) {
-    std::ifstream file(path);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
-
 class LaunchTimeline : public LaunchTest {
 protected:
     std::string page_path() const { return kept_.path() + "/job.html"; }
     std::string trace_path() const { return kept_.path() + "/job.json"; }
     std::string page_option() const { return "--report=" + page_path(); }
     std::string trace_option() const { return "--trace=" + trace_path(); }
-    json page() const { return object_of(text_of_file(page_path())); }
+    json page() const { return object_of(content_of(page_path())); }
     // Three ranks.
     static Launch::Words drill(const Drill& drill, Launch::Words options) {
         options.insert(options.begin(), "--nproc_per_node=3");
@@ -80,7 +72,7 @@ TEST_F(LaunchTimeline, HasAllAttemptsOfAJobThatFails) {
     EXPECT_THAT(data["names"],
                 AllOf(Contains(json("all_reduce of 16 float32 (sum) (" + line_of("sum") + ")")),
                       Contains(json("step"))));
-    const json trace = json::parse(text_of_file(trace_path()));
+    const json trace = json::parse(content_of(trace_path()));
     EXPECT_THAT(trace["traceEvents"].size(), ::testing::Gt(6 * 4 * 38U));
 }
 

@@ -24,9 +24,7 @@ void HangInquiry::note(MemberId by, SightingMessage message) {
     const HostRanks* const host = round_.table.find(by);
     if (host == nullptr || message.round != round_.round || !news_.is_wanted()) return;
     if (message.question != 0 && message.question != question_) return;  // too late
-    std::erase_if(message.seen.ranks, [&](const RankState& rank) {
-        return rank.rank < host->first_rank || rank.rank >= host->first_rank + host->slots;
-    });
+    std::erase_if(message.seen.ranks, [&](const RankState& rank) { return !host->has(rank.rank); });
     for (RankState& rank : message.seen.ranks) rank.host = host->host;
     is_alarm_ = is_alarm_ || message.seen.is_alarm;
     // What is to be judged together was seen at one time.
@@ -42,10 +40,8 @@ void HangInquiry::note(MemberId by, StacksMessage message) {
     if (host == nullptr || message.round != round_.round) return;
     if (message.question < stacks_since_ || message.question > question_) return;
     for (RankStacks& one : message.stacks) {
-        const bool is_its_own =
-            one.rank >= host->first_rank && one.rank < host->first_rank + host->slots;
         const bool is_wanted = std::ranges::find(wanted_stacks_, one.rank) != wanted_stacks_.end();
-        if (is_its_own && is_wanted) stacks_.insert_or_assign(one.rank, std::move(one));
+        if (host->has(one.rank) && is_wanted) stacks_.insert_or_assign(one.rank, std::move(one));
     }
 }
 

@@ -27,9 +27,7 @@ void RowInquiry::note(MemberId by, RowsMessage message) {
     rows.clear();
     std::ranges::stable_sort(message.rows, {}, &RankRow::rank);
     for (RankRow& row : message.rows) {
-        const bool is_its_own =
-            row.rank >= host->first_rank && row.rank < host->first_rank + host->slots;
-        if (!is_its_own || (!rows.empty() && rows.back().rank == row.rank)) continue;
+        if (!host->has(row.rank) || (!rows.empty() && rows.back().rank == row.rank)) continue;
         row.host = host->host;
         rows.push_back(std::move(row));
     }

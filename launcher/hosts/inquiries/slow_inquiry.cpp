@@ -16,9 +16,7 @@ void SlowInquiry::begin_round(const RoundMessage& round) {
 void SlowInquiry::note(Time now, MemberId by, PacesMessage message) {
     const HostRanks* const host = round_.table.find(by);
     if (host == nullptr || message.round != round_.round) return;
-    std::erase_if(message.paces.ranks, [&](const RankPace& pace) {
-        return pace.rank < host->first_rank || pace.rank >= host->first_rank + host->slots;
-    });
+    std::erase_if(message.paces.ranks, [&](const RankPace& pace) { return !host->has(pace.rank); });
     for (RankPace& pace : message.paces.ranks) pace.host = host->host;
     if (told_.empty()) first_told_ = now;
     told_.insert_or_assign(by, std::move(message.paces));

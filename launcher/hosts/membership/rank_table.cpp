@@ -92,9 +92,8 @@ const HostRanks* RankTable::find(MemberId member) const {
 }
 
 const HostRanks* RankTable::host_of(int rank) const {
-    const auto found = std::ranges::find_if(hosts, [&](const HostRanks& host) {
-        return rank >= host.first_rank && rank < host.first_rank + host.slots;
-    });
+    const auto found =
+        std::ranges::find_if(hosts, [&](const HostRanks& host) { return host.has(rank); });
     return found != hosts.end() ? &*found : nullptr;
 }
 

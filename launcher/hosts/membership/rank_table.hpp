@@ -45,6 +45,7 @@ struct HostRanks {
     int first_role_rank = 0;  // the same among ranks of its role
     int role_world_size = 0;
     std::uint16_t port = 0;  // where it would serve as a successor; 0: nowhere
+    bool has(int rank) const { return rank >= first_rank && rank < first_rank + slots; }
     friend bool operator==(const HostRanks&, const HostRanks&) = default;
 };
 

@@ -80,6 +80,10 @@ public:
         out_.str(value.substr(0, max_text_bytes));
         return *this;
     }
+    // What of it is not printable is not told, nor what is too much.
+    MessageWriter& words(std::string_view value) {
+        return text(base::printable(value, max_words_bytes));
+    }
     std::size_t size() const { return out_.size(); }  // so far
     std::string take() { return out_.take(); }
 
@@ -111,7 +115,12 @@ public:
         if (value.size() > max_text_bytes) refuse_message("a text is too long");
         return value;
     }
-    // Printable.
+    std::size_t count(std::size_t most) {
+        const std::uint64_t value = unsigned_wide();
+        if (value > most) refuse_message("a list is too long");
+        return value;
+    }
+    // As MessageWriter's.
     std::string words() {
         std::string words = in_.str();
         if (words.size() > max_words_bytes || words != base::printable(words)) {

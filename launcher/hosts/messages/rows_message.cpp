@@ -1,7 +1,5 @@
 #include "launcher/hosts/messages/rows_message.hpp"
 
-#include "base/printable.hpp"
-
 #include <algorithm>
 #include <cmath>
 
@@ -34,10 +32,6 @@ auto take_optional(MessageReader& in, const Take& take) -> std::optional<decltyp
     return take();
 }
 
-void put_words(MessageWriter& out, const std::string& words) {
-    out.text(base::printable(words, max_words_bytes));
-}
-
 void put(MessageWriter& out, const RankRow& row) {
     const auto share = [&](double value) { out.number(in_parts(value)); };
     // A worker may have written anything.
@@ -45,23 +39,23 @@ void put(MessageWriter& out, const RankRow& row) {
         out.number(std::clamp(std::int64_t{value.count()}, std::int64_t{0}, max_duration_ns));
     };
     out.number(row.rank).number(row.local_rank).number(std::int64_t{row.pid});
-    put_words(out, row.state);
+    out.words(row.state);
     put_optional(out, row.ended, [&](const ExitStatus& end) {
         out.number(end.code).number(end.signal).flag(end.core_dumped);
     });
-    put_words(out, row.phase);
+    out.words(row.phase);
     out.flag(row.is_at_checkpoint).number(row.progress.step);
     share(row.progress.steps_per_second);
     out.number(row.progress.bytes);
     time(row.progress.exposed);
-    put_words(out, row.call);
+    out.words(row.call);
     put_optional(out, row.since_call, time);
     put_optional(out, row.share_in_calls, share);
     put_optional(out, row.use.cpu_time,
                  [&](milliseconds used) { time(nanoseconds(used.count())); });
     put_optional(out, row.use.cpu_share, share);
     put_optional(out, row.use.resident_bytes, [&](std::uint64_t bytes) { out.number(bytes); });
-    put_words(out, row.waits_in);
+    out.words(row.waits_in);
     time(row.read_at.time_since_epoch());
 }
 

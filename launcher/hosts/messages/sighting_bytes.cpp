@@ -42,11 +42,6 @@ std::optional<Time> take_optional_time(MessageReader& in) {
     return take_time(in);
 }
 
-std::size_t take_count(MessageReader& in, std::size_t most) {
-    const std::uint64_t count = in.unsigned_wide();
-    if (count > most) refuse_message("a list is too long");
-    return count;
-}
 template <class Enum>
 Enum take_enum(MessageReader& in, Enum last) {
     return static_cast<Enum>(in.small(static_cast<std::uint8_t>(last)));
@@ -181,9 +176,9 @@ RankState take_rank(MessageReader& in) {
         share >= not_there && static_cast<double>(share) <= most_processors * parts_of_a_processor;
     if (!is_one) refuse_message("a number is outside");
     if (share >= 0) rank.cpu_share = static_cast<double>(share) / parts_of_a_processor;
-    const std::size_t groups = take_count(in, contract::recorded_groups);
+    const std::size_t groups = in.count(contract::recorded_groups);
     for (std::size_t i = 0; i < groups; ++i) rank.record.groups.push_back(take_group(in));
-    const std::size_t operations = take_count(in, most_operations);
+    const std::size_t operations = in.count(most_operations);
     for (std::size_t i = 0; i < operations; ++i) {
         rank.record.operations.push_back(take_operation(in));
     }
@@ -199,12 +194,10 @@ void put(MessageWriter& out, const ProcessUse& use) {
     out.number(quotas);
     for (std::size_t i = 0; i < quotas; ++i) {
         const CpuQuota& one = use.quotas[i];
-        out.text(base::printable(one.folder, max_words_bytes))
-            .number(one.periods)
-            .number(one.used_up);
+        out.words(one.folder).number(one.periods).number(one.used_up);
     }
     out.number(use.major_faults).number(use.swapped_bytes);
-    out.text(base::printable(use.processors, max_words_bytes));
+    out.words(use.processors);
 }
 ProcessUse take_use(MessageReader& in) {
     ProcessUse use;
@@ -213,7 +206,7 @@ ProcessUse take_use(MessageReader& in) {
     const std::int64_t waited = in.wide();
     if (waited < not_there || waited > latest) refuse_message("a duration is none");
     if (waited >= 0) use.waited_for_processor = nanoseconds(waited);
-    const std::size_t quotas = take_count(in, most_quotas);
+    const std::size_t quotas = in.count(most_quotas);
     for (std::size_t i = 0; i < quotas; ++i) {
         CpuQuota& one = use.quotas.emplace_back();
         one.folder = in.words();
@@ -242,7 +235,7 @@ RankPace take_pace(MessageReader& in) {
     const std::int64_t parts = in.wide();
     if (parts < 0 || parts > parts_of_the_time) refuse_message("a number is outside");
     pace.in_calls = static_cast<double>(parts) / parts_of_the_time;
-    const std::size_t groups = take_count(in, contract::recorded_groups);
+    const std::size_t groups = in.count(contract::recorded_groups);
     for (std::size_t i = 0; i < groups; ++i) pace.groups.push_back(take_32(in));
     if (in.flag()) pace.use = take_use(in);
     return pace;
@@ -303,7 +296,7 @@ Sighting take_sighting(MessageReader& in) {
     Sighting seen;
     seen.is_alarm = in.flag();
     seen.is_held_for_debugger = in.flag();
-    const std::size_t usual = take_count(in, most_calls_asked);
+    const std::size_t usual = in.count(most_calls_asked);
     for (std::size_t i = 0; i < usual; ++i) {
         UsualTime& one = seen.usual.emplace_back();
         one.call = in.unsigned_wide();

@@ -1,7 +1,5 @@
 #include "launcher/hosts/messages/stacks_message.hpp"
 
-#include "base/printable.hpp"
-
 #include <algorithm>
 
 namespace ddp::launcher {
@@ -11,19 +9,15 @@ constexpr std::size_t most_ranks = 16;
 constexpr std::size_t most_threads = 64;  // of a rank, and of a language
 constexpr std::size_t most_frames = 2 * ThreadStack::most_frames;
 
-void put_words(MessageWriter& out, const std::string& words) {
-    out.text(base::printable(words, max_words_bytes));
-}
-
 void put(MessageWriter& out, const std::vector<ThreadStack>& threads) {
     out.number(threads.size());
     for (const ThreadStack& thread : threads) {
         out.number(std::int64_t{thread.tid});
-        put_words(out, thread.name);
-        put_words(out, thread.own_frame);
+        out.words(thread.name);
+        out.words(thread.own_frame);
         const std::size_t frames = std::min(thread.frames.size(), most_frames);
         out.number(frames);
-        for (std::size_t i = 0; i < frames; ++i) put_words(out, thread.frames[i]);
+        for (std::size_t i = 0; i < frames; ++i) out.words(thread.frames[i]);
     }
 }
 
@@ -32,22 +26,16 @@ void put(MessageWriter& out, const RankStacks& one) {
     put(out, one.python);
     put(out, one.native);
     out.flag(one.has_all_native);
-    put_words(out, one.problem);
-}
-
-std::size_t take_count(MessageReader& in, std::size_t most) {
-    const std::uint64_t count = in.unsigned_wide();
-    if (count > most) refuse_message("stacks are too many, or too high");
-    return count;
+    out.words(one.problem);
 }
 
 std::vector<ThreadStack> take_threads(MessageReader& in) {
-    std::vector<ThreadStack> threads(take_count(in, most_threads));
+    std::vector<ThreadStack> threads(in.count(most_threads));
     for (ThreadStack& thread : threads) {
         thread.tid = in.number();
         thread.name = in.words();
         thread.own_frame = in.words();
-        thread.frames.resize(take_count(in, most_frames));
+        thread.frames.resize(in.count(most_frames));
         for (std::string& frame : thread.frames) frame = in.words();
     }
     return threads;

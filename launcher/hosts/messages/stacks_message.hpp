@@ -17,8 +17,7 @@ struct StacksMessage {
     std::vector<RankStacks> stacks = {};
 };
 
-// What would be too long is left out: threads but for the first of each rank, and then ranks from
-// the end on.
+// Of a rank that would take more than 192 KiB the first threads alone, or nothing.
 void put_stacks(MessageWriter& out, std::vector<RankStacks> stacks);
 // Throws UsageError on what put_stacks() does not make.
 std::vector<RankStacks> take_stacks(MessageReader& in);

@@ -1,8 +1,6 @@
 #include "launcher/hosts/messages/timeline_message.hpp"
 
-#include "base/printable.hpp"
-
-#include <algorithm>
+#include <limits>
 
 namespace ddp::launcher {
 namespace {
@@ -31,9 +29,8 @@ TimelineItem take_item(MessageReader& in, const TimelinePart& part) {
 }
 
 std::int64_t take_time(MessageReader& in) {
-    constexpr std::int64_t latest = std::int64_t{1} << 60;
     const std::int64_t time = in.wide();
-    if (time < -latest || time > latest) refuse_message("a time is none");
+    if (time < -max_duration_ns || time > max_duration_ns) refuse_message("a time is none");
     return time;
 }
 
@@ -41,7 +38,7 @@ std::int64_t take_time(MessageReader& in) {
 
 void put_timeline(MessageWriter& out, const TimelinePart& part) {
     out.number(part.names.size());
-    for (const std::string& name : part.names) out.text(base::printable(name, max_words_bytes));
+    for (const std::string& name : part.names) out.words(name);
     out.number(part.groups.size());
     for (const TimelineGroup& group : part.groups) {
         out.number(std::int64_t{group.id}).number(group.size).flag(group.on_gpu);
@@ -49,19 +46,17 @@ void put_timeline(MessageWriter& out, const TimelinePart& part) {
     const RankTimeline& rank = part.rank;
     out.number(rank.rank).number(std::int64_t{rank.pid});
     out.number(rank.started).number(rank.ended - rank.started);
-    out.text(base::printable(rank.end, max_words_bytes)).flag(rank.has_joined).number(rank.lost);
+    out.words(rank.end).flag(rank.has_joined).number(rank.lost);
     for (const TimelineItem& item : rank.items) put_item(out, item, rank.started);
     out.flag(false);
 }
 
 TimelinePart take_timeline(MessageReader& in) {
     TimelinePart part;
-    const std::uint64_t names = in.unsigned_wide();
-    if (names > JobTimeline::most_names) refuse_message("a timeline has too many names");
-    for (std::uint64_t i = 0; i < names; ++i) part.names.push_back(in.words());
-    const std::uint64_t groups = in.unsigned_wide();
-    if (groups > JobTimeline::most_groups) refuse_message("a timeline has too many groups");
-    for (std::uint64_t i = 0; i < groups; ++i) {
+    const std::size_t names = in.count(JobTimeline::most_names);
+    for (std::size_t i = 0; i < names; ++i) part.names.push_back(in.words());
+    const std::size_t groups = in.count(JobTimeline::most_groups);
+    for (std::size_t i = 0; i < groups; ++i) {
         const std::int64_t id = in.wide();
         if (id < 0 || id > std::numeric_limits<std::uint32_t>::max()) {
             refuse_message("a group is none");

@@ -2,6 +2,7 @@
 #include "launcher/timeline/flight_files.hpp"
 
 #include "launcher/launch_fixture.hpp"
+#include "launcher/logs/content_of.hpp"
 #include "launcher/sleeping_worker.hpp"
 #include "launcher/timeline/flight_reader.hpp"
 
@@ -15,7 +16,6 @@
 #include <csignal>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -79,9 +79,7 @@ TEST_F(FilesOfTwoRanks, AreWrittenWhileTheyRun) {
     EXPECT_EQ(result_of(files), "flight records on SIGUSR1: " + prefix() + "4 to rank_5");
     EXPECT_FALSE(files.is_busy());
     EXPECT_EQ(files.look(), std::nullopt);
-    std::ifstream file(prefix() + "5");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    EXPECT_EQ(testing::read_flight_record(text)["pid"], 4711);
+    EXPECT_EQ(testing::read_flight_record(testing::content_of(prefix() + "5"))["pid"], 4711);
     EXPECT_EQ(files_there(), 2U) << "nothing half-written";
 }
 
