@@ -23,7 +23,7 @@ CoordinatorRole::CoordinatorRole(Settings settings, Poller& events, Poller::Tag 
       events_(events),
       tag_(tag),
       judge_(settings_.restarts, settings_.stop.exit_code, settings_.facts),
-      inquiry_(settings_.stop.on_hang, settings_.stop.hang_timeout) {}
+      inquiries_(settings_.stop.on_hang, settings_.stop.hang_timeout) {}
 
 CoordinatorRole::~CoordinatorRole() { drop(); }
 
@@ -58,9 +58,7 @@ void CoordinatorRole::begin_round(const RoundMessage& round) {
     settings_.store().start_attempt(round.round, round.table.world_size);
     settings_.store().serve_hosts(round.table.addresses());
     vouchers_.begin_round(round.table);
-    inquiry_.begin_round(round);
-    slow_inquiry_.begin_round(round);
-    rows_.begin_round(round);
+    inquiries_.begin_round(round);
     round_ = round;
     if (settings_.timeline != nullptr) {
         if (!std::exchange(is_judged_, false)) settings_.timeline->set_text(started_again);
@@ -81,19 +79,9 @@ void CoordinatorRole::ask_about_clients() {
 }
 
 void CoordinatorRole::hear(MemberId by, const FromMember& message) {
+    if (inquiries_.note(Time::clock::now(), by, message)) return;
     if (const auto* progress = std::get_if<ProgressMessage>(&message)) {
         return progress_.note(by, *progress);
-    }
-    if (const auto* sighting = std::get_if<SightingMessage>(&message)) {
-        return inquiry_.note(by, *sighting);
-    }
-    if (const auto* paces = std::get_if<PacesMessage>(&message)) {
-        if (settings_.stop.on_hang == OnHang::ignore) return;
-        return slow_inquiry_.note(Time::clock::now(), by, *paces);
-    }
-    if (const auto* rows = std::get_if<RowsMessage>(&message)) return rows_.note(by, *rows);
-    if (const auto* stacks = std::get_if<StacksMessage>(&message)) {
-        return inquiry_.note(by, *stacks);
     }
     if (const auto* timeline = std::get_if<TimelineMessage>(&message)) {
         return note_timeline(by, *timeline);
@@ -116,14 +104,24 @@ void CoordinatorRole::note_timeline(MemberId by, const TimelineMessage& message)
 }
 
 // Of a round that is being stopped nobody says who holds it up.
+void CoordinatorRole::look_at_silent(Time now) {
+    if (!coordinator_->runs() || settings_.stop.on_hang == OnHang::ignore) return;
+    if (const auto question = inquiries_.silent.take_question(now)) {
+        for (const HostRanks& host : round_.table.hosts) coordinator_->send(host.member, *question);
+    }
+    const SilentInquiry::News news = inquiries_.silent.take_news();
+    for (const std::string& text : news.texts) announce(text, news.concerned);
+    inquiries_.hangs.note_by_stacks(inquiries_.silent.verdict());
+}
+
 void CoordinatorRole::look_for_hangs(Time now) {
     if (!coordinator_->runs()) return;
-    if (const auto question = inquiry_.take_question(now)) {
-        for (const HostRanks& host : inquiry_.round().table.hosts) {
+    if (const auto question = inquiries_.hangs.take_question(now)) {
+        for (const HostRanks& host : inquiries_.hangs.round().table.hosts) {
             coordinator_->send(host.member, *question);
         }
     }
-    HangInquiry::News news = inquiry_.take_news(now);
+    HangInquiry::News news = inquiries_.hangs.take_news(now);
     if (news.stops_because_of) {
         news.texts.push_back(HangNews::words_of_stop(settings_.stop.shutdown_timeout));
     }
@@ -133,7 +131,7 @@ void CoordinatorRole::look_for_hangs(Time now) {
 
 void CoordinatorRole::look_for_slow(Time now) {
     if (!coordinator_->runs()) return;
-    const SlowInquiry::News news = slow_inquiry_.take_news(now);
+    const SlowInquiry::News news = inquiries_.slow.take_news(now);
     for (const std::string& text : news.texts) announce(text, news.concerned);
 }
 
@@ -155,14 +153,15 @@ void CoordinatorRole::show_progress(Time now) {
 void CoordinatorRole::tell_verdict(RunView& view) const {
     view.is_judged = coordinator_ != nullptr;
     if (!view.is_judged) return;
-    view.hang = inquiry_.facts(false);
-    view.slow = slow_inquiry_.facts();
+    view.hang = inquiries_.hangs.facts(false);
+    view.slow = inquiries_.slow_facts();
 }
 
 bool CoordinatorRole::ask_for_rows(Time now) {
     if (!coordinator_ || !coordinator_->runs()) return false;
-    if (const auto question = rows_.ask(now)) {
-        for (const MemberId member : rows_.others()) coordinator_->send(member, *question);
+    if (const auto question = inquiries_.rows.ask(now)) {
+        for (const MemberId member : inquiries_.rows.others())
+            coordinator_->send(member, *question);
     }
     return true;
 }
@@ -170,7 +169,7 @@ bool CoordinatorRole::ask_for_rows(Time now) {
 void CoordinatorRole::tell_rows(RunView& view) const {
     if (!coordinator_) return;
     view.has_asked_hosts = true;
-    std::ranges::move(rows_.rows(), std::back_inserter(view.ranks));
+    std::ranges::move(inquiries_.rows.rows(), std::back_inserter(view.ranks));
     std::ranges::sort(view.ranks, {}, &RankRow::rank);
 }
 
@@ -193,6 +192,7 @@ void CoordinatorRole::run(Time now) {
     }
     coordinator_->look_at_time(now);
     ask_about_clients();
+    look_at_silent(now);
     look_for_hangs(now);
     look_for_slow(now);
     show_progress(now);
@@ -203,8 +203,8 @@ void CoordinatorRole::judge_round(Time now) {
     const auto end = coordinator_->take_round_end();
     if (!end) return;
     const bool any_failed = end->asked.reason == StopReason::failure;
-    RoundVerdict verdict = judge_.judge(*end, settings_.report_file(), inquiry_.facts(any_failed),
-                                        slow_inquiry_.facts());
+    RoundVerdict verdict = judge_.judge(
+        *end, settings_.report_file(), inquiries_.hangs.facts(any_failed), inquiries_.slow_facts());
     is_judged_ = true;
     if (settings_.timeline != nullptr) settings_.timeline->set_text(verdict.outcome.text);
     if (!verdict.restart_in) settings_.publish(verdict.outcome);

@@ -6,9 +6,7 @@
 #include "base/unique_fd.hpp"
 #include "launcher/agent/round_judge.hpp"
 #include "launcher/hosts/coordinator.hpp"
-#include "launcher/hosts/inquiries/hang_inquiry.hpp"
-#include "launcher/hosts/inquiries/row_inquiry.hpp"
-#include "launcher/hosts/inquiries/slow_inquiry.hpp"
+#include "launcher/hosts/inquiries/inquiries.hpp"
 #include "launcher/hosts/job_progress.hpp"
 #include "launcher/hosts/start/host_env.hpp"
 #include "launcher/hosts/vouchers.hpp"
@@ -71,7 +69,7 @@ public:
     // waited for, as there is none, or this agent does not coordinate it.
     bool ask_for_rows(Time now);
     // Whether all have answered, or had their time.
-    bool has_rows(Time now) const { return rows_.is_answered(now); }
+    bool has_rows(Time now) const { return inquiries_.rows.is_answered(now); }
     void tell_rows(RunView& view) const;  // what they have; those of this host are there
     // Another host coordinates: nobody finds this one any more, if anybody did.
     void end();
@@ -83,6 +81,7 @@ private:
     void ask_about_clients();
     void hear(MemberId by, const FromMember& message);
     void note_timeline(MemberId by, const TimelineMessage& message);
+    void look_at_silent(Time now);
     void look_for_hangs(Time now);
     void look_for_slow(Time now);
     void announce(const std::string& text, const std::vector<MemberId>& concerned);
@@ -95,9 +94,7 @@ private:
     Poller::Tag tag_;
     RoundJudge judge_;
     Vouchers vouchers_;
-    HangInquiry inquiry_;
-    SlowInquiry slow_inquiry_;
-    RowInquiry rows_;
+    Inquiries inquiries_;
     RoundMessage round_;     // the last one
     bool is_judged_ = true;  // it has ended, and somebody was to blame, or nobody had to be
     JobProgress progress_;

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <utility>
+#include <variant>
 
 namespace ddp::launcher {
 
@@ -41,12 +42,27 @@ void HostPart::tell_timelines(Member& member, const WatchedWorkers& workers) con
     }
 }
 
-void HostPart::answer(Member& member, const LookMessage& look, Attempt* attempt) const {
-    if (look.round != round_.round || attempt == nullptr) return;
-    auto seen = attempt->see(look);
-    if (seen) tell_sighting(member, *std::move(seen), look.question);
+bool HostPart::answer(Member& member, const MemberOrder& order, Attempt* attempt) const {
+    if (const auto* asked = std::get_if<ShowMessage>(&order)) {
+        show(member, *asked, attempt);
+        return true;
+    }
+    const auto* const look = std::get_if<LookMessage>(&order);
+    const auto* const read = std::get_if<ReadMessage>(&order);
+    if (look == nullptr && read == nullptr) return false;
+    const int round = look != nullptr ? look->round : read->round;
+    WorkerWatch* const watch =
+        attempt != nullptr && round == round_.round ? attempt->watch() : nullptr;
+    if (watch == nullptr) return true;
+    if (look != nullptr) {
+        tell_sighting(member, watch->see(attempt->watched(), *look), look->question);
+    } else {
+        watch->read_silent(attempt->watched(), read->question);
+    }
+    return true;
 }
 
+// Where nothing runs there are no rows.
 void HostPart::show(Member& member, const ShowMessage& show, const Attempt* attempt) const {
     RowsMessage answer{.round = show.round, .question = show.question};
     if (show.round == round_.round && attempt != nullptr) {

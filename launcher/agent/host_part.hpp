@@ -30,16 +30,26 @@ public:
     void tell_stacks(Member& member, std::uint64_t question, std::vector<RankStacks> stacks) const {
         member.stacks({.round = round_.round, .question = question, .stacks = std::move(stacks)});
     }
+    void tell_threads(Member& member, std::vector<RankRuns> threads) const {
+        member.threads({.round = round_.round, .threads = std::move(threads)});
+    }
+    void tell_readings(Member& member, HangStacks::Readings told) const {
+        member.readings({.round = round_.round,
+                         .question = told.question,
+                         .ranks = std::move(told.ranks),
+                         .ended = std::move(told.ended)});
+    }
     // All of what has been recorded of them, when they have ended.
     void tell_timelines(Member& member, const WatchedWorkers& workers) const;
-    // `attempt`: null: nothing runs here, and nothing is answered.
-    void answer(Member& member, const LookMessage& look, Attempt* attempt) const;
-    // The rows of its ranks; where nothing runs, none.
-    void show(Member& member, const ShowMessage& show, const Attempt* attempt) const;
+    // Whether the order is a question about its ranks; it has been answered then, or will be.
+    // `attempt`: null: nothing runs here.
+    bool answer(Member& member, const MemberOrder& order, Attempt* attempt) const;
     // How its workers ended, and where not all ended well what they had called. Whether they did.
     bool tell_ends(Member& member, const AttemptEnd& end) const;
 
 private:
+    void show(Member& member, const ShowMessage& show, const Attempt* attempt) const;
+
     RoundMessage round_;
     HostRanks own_;
 };

@@ -201,6 +201,7 @@ void HostsAgent::unwatch_member() {
 // Orders -----------------------------------------------------------------------------------------
 
 void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
+    if (part_.answer(*member_, order, attempt)) return;
     if (const auto* job = std::get_if<WelcomeMessage>(&order)) {
         const bool is_first = !std::exchange(welcome_, *job);
         if (coordinator() == nullptr) settings_.job.proof = member_->proof();
@@ -223,10 +224,6 @@ void HostsAgent::follow(const MemberOrder& order, Attempt* attempt) {
         } else {
             notice(words->text);
         }
-    } else if (const auto* look = std::get_if<LookMessage>(&order)) {
-        part_.answer(*member_, *look, attempt);
-    } else if (const auto* show = std::get_if<ShowMessage>(&order)) {
-        part_.show(*member_, *show, attempt);
     } else if (const auto* silence = std::get_if<CoordinatorSilence>(&order)) {
         const std::string who = "the coordinator at " + name_of(search_.meeting_place());
         notice(silence->is_over ? who + " answers again" : "no answer from " + who);
@@ -325,7 +322,9 @@ TellHosts HostsAgent::tell() {
                 },
             .sighting = while_member(&HostPart::tell_alarm),
             .paces = while_member(&HostPart::tell_paces),
-            .stacks = while_member(&HostPart::tell_stacks)};
+            .stacks = while_member(&HostPart::tell_stacks),
+            .threads = while_member(&HostPart::tell_threads),
+            .readings = while_member(&HostPart::tell_readings)};
 }
 
 void HostsAgent::end_part(const AttemptEnd& part, const WatchedWorkers& workers,

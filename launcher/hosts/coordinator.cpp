@@ -68,6 +68,8 @@ bool is_for_job(const FromMember& message) {
            std::holds_alternative<RowsMessage>(message) ||
            std::holds_alternative<TimelineMessage>(message) ||
            std::holds_alternative<StacksMessage>(message) ||
+           std::holds_alternative<ThreadsMessage>(message) ||
+           std::holds_alternative<ReadingsMessage>(message) ||
            std::holds_alternative<SightingMessage>(message);
 }
 

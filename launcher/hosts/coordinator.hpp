@@ -35,7 +35,7 @@ public:
         // The round whose coordinator it succeeds.
         std::optional<RoundMessage> succeeds = {};
         // What members say that is nothing to it: VouchedMessage, ProgressMessage, SightingMessage,
-        // PacesMessage, RowsMessage, TimelineMessage and StacksMessage.
+        // PacesMessage, and those of rows, timelines, stacks, threads and readings.
         std::function<void(MemberId by, const FromMember& message)> hears = {};
         bool wants_progress = false;
         bool wants_timeline = false;

@@ -27,8 +27,8 @@ struct CoordinatorSilence {
 };
 // What the coordinator said, in the order in which it did; beats are the member's own matter.
 using MemberOrder = std::variant<WelcomeMessage, WaitMessage, RoundMessage, StopRoundMessage,
-                                 KillRoundMessage, LookMessage, ShowMessage, SayMessage,
-                                 RefusedMessage, FinishMessage, CoordinatorSilence>;
+                                 KillRoundMessage, LookMessage, ShowMessage, ReadMessage,
+                                 SayMessage, RefusedMessage, FinishMessage, CoordinatorSilence>;
 
 // Of two steady clocks, by the fastest of the last answers. Wrong by at most half of that round
 // trip, where the question left after `asked`, the answer was read before `now`, and the other's
@@ -95,6 +95,8 @@ public:
     void paces(PacesMessage message) { send(std::move(message)); }
     void rows(RowsMessage message) { send(std::move(message)); }
     void stacks(StacksMessage message) { send(std::move(message)); }
+    void threads(ThreadsMessage message) { send(std::move(message)); }
+    void readings(ReadingsMessage message) { send(std::move(message)); }
     void saw(SightingMessage message);       // by this host's clock
     void timeline(TimelineMessage message);  // likewise
     void ended(int round, Time at, WorkerEnd end);

@@ -77,6 +77,18 @@ StacksMessage some_stacks() {
     return message;
 }
 
+ReadingsMessage some_readings() {
+    ReadingsMessage message{.round = 2, .question = 7, .ended = {5}};
+    message.ranks.push_back({.rank = 3,
+                             .is_whole = true,
+                             .call = StackCall{"all_reduce", "train.py:9", 4712},
+                             .own_frame = "step (train.py:9)",
+                             .process = {.pid = 4711, .state = 'S', .waits_in = "futex"},
+                             .runs = ThreadRuns{.switches = 7}});
+    message.ranks.push_back({.rank = 4});
+    return message;
+}
+
 TimelineMessage a_timeline() {
     TimelineMessage message{.round = 2, .part = {.names = {"step", "barrier (a.cpp:9)"}}};
     message.part.groups = {{.id = 7, .size = 2, .on_gpu = true}};
@@ -211,7 +223,8 @@ std::vector<std::string> ddp::fuzz::seeds() {
          {FromMember(join), FromMember(BeatMessage{1, 2}), FromMember(StartedMessage{2}),
           FromMember(ended), FromMember(DrainedMessage{2, PartEnd::failure}),
           FromMember(a_sighting()), FromMember(some_paces()), FromMember(some_rows()),
-          FromMember(a_timeline()), FromMember(some_stacks()), FromMember(LeaveMessage{}),
+          FromMember(a_timeline()), FromMember(some_stacks()), FromMember(some_readings()),
+          FromMember(ThreadsMessage{2, {{.rank = 3, .pid = 4711}}}), FromMember(LeaveMessage{}),
           FromMember(StopJobMessage{15})}) {
         all.push_back(std::string(1, '\0') + encode(message));
     }
@@ -226,6 +239,7 @@ std::vector<std::string> ddp::fuzz::seeds() {
     all.push_back("\x01" + encode(FromCoordinator(KillRoundMessage{2})));
     all.push_back("\x01" + encode(FromCoordinator(LookMessage{2, 7, {1, 2, 3}, {4, 5}})));
     all.push_back("\x01" + encode(FromCoordinator(ShowMessage{2, 7})));
+    all.push_back("\x01" + encode(FromCoordinator(ReadMessage{2, 7})));
     all.push_back("\x01" + encode(FromCoordinator(SayMessage{"lost h2", true})));
     all.push_back("\x01" + encode(FromCoordinator(BeatReply{1, 2, 3})));
     return all;

@@ -329,6 +329,39 @@ TorchScriptsThatHangAreExplained() {
     for fault in "${faults[@]}"; do explains $fault || fail "$fault is not explained: $(cat "$work/$fault")"; done
 }
 
+# torch_drill_on_hosts FAULT: the same with each rank under a launcher of its own, of three that are one job; in $work/FAULT
+# what all of them say.
+torch_drill_on_hosts() {
+    local fault=$1 host port launchers=()
+    port=$(free_port)
+    for host in 0 1 2; do
+        timeout 150 "$bin/ddp-launch" --nnodes=3 --node-rank=$host --master-addr=127.0.0.1 --master-port="$port" \
+            --shutdown-timeout=2 --on-hang=stop --hang-timeout=0 "$python" "$here/torch_drill.py" "$fault" 1 30 \
+            >"$work/$fault$host" 2>&1 &
+        launchers+=($!)
+    done
+    for host in "${launchers[@]}"; do wait "$host" || true; done
+    cat "$work/$fault"[0-2] >"$work/$fault"
+}
+
+TorchScriptsOfSeveralHostsThatHangAreExplained() {
+    need_torch_drills
+    torch_drill_on_hosts sleep
+    explains sleep || fail "$(cat "$work/sleep")"
+    says sleep0 'rank 1 (.*) sleeps in clock_nanosleep' || fail "$(cat "$work/sleep0")"
+    says sleep1 'stack of rank 1 (pid [0-9]*), in Python:' 'load_batch (torch_drill.py:' || fail "$(cat "$work/sleep1")"
+    says sleep2 'rank 1 holds up ranks 0, 2' || fail "$(cat "$work/sleep2")"
+}
+
+SoakTorchScriptsOfSeveralHosts() {
+    need_torch_drills
+    local fault
+    for fault in loop stop missing operation slow; do
+        torch_drill_on_hosts $fault
+        explains $fault || fail "$fault is not explained: $(cat "$work/$fault")"
+    done
+}
+
 # make_cgroup CONTROLLER: an empty one, whose folder is $cgroup then.
 make_cgroup() {
     cgroup=/sys/fs/cgroup

@@ -283,14 +283,8 @@ void Attempt::note_children() {
 }
 
 void Attempt::look_at_workers() {
-    const auto running = static_cast<int>(workers_.size() - order_.size());
-    const auto to_blame =
-        watch_.look(watched(), running, stop_.active(), agent_.channel, agent_.tell);
+    const auto to_blame = watch_.look(watched(), stop_.active(), agent_.channel, agent_.tell);
     if (to_blame) stop_because_of(*to_blame);
-}
-
-std::optional<Sighting> Attempt::see(const LookMessage& look) {
-    return stop_.active() ? std::nullopt : std::optional(watch_.see(watched(), look));
 }
 
 void Attempt::pass_input() {

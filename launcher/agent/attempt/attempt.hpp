@@ -90,7 +90,8 @@ public:
     void apply_stop_sequence();
     void look_at_workers();
     bool take_verdict_news() { return watch_.take_verdict_news(); }  // as WorkerWatch's
-    std::optional<Sighting> see(const LookMessage& look);  // nothing: they are being stopped
+    // For who judges the ranks of several hosts. Null: they are being stopped.
+    WorkerWatch* watch() { return stop_.active() ? nullptr : &watch_; }
 
     // A worker's pidfd is readable.
     void note_end(std::size_t worker);

@@ -5,8 +5,8 @@
 #include "launcher/stacks/stack_reader.hpp"
 #include "launcher/verdict/hang_judge.hpp"
 #include "launcher/verdict/rank_observer.hpp"
-#include "launcher/verdict/silent/silent_pace.hpp"
-#include "launcher/verdict/silent/stack_judge.hpp"
+#include "launcher/verdict/silent/silent_judge.hpp"
+#include "launcher/verdict/silent/silent_threads.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -26,9 +26,22 @@ public:
     // Of a job none of whose ranks has recorded anything: whether they hang, or one is slow. Reads
     // them for that when one has not run for long, or waits much less than the others.
     void look_at_silent(Time now, const WatchedWorkers& workers);
-    const std::optional<Verdict>& verdict() const { return judge_.verdict(); }
-    std::vector<std::string> take_news_of_slow() { return pace_.take_news(); }
-    const std::optional<SlowFacts>& slow() const { return pace_.facts(); }
+    const std::optional<Verdict>& verdict() const { return silent_.verdict(); }
+    std::vector<std::string> take_news_of_slow() { return silent_.take_news_of_slow(); }
+    const std::optional<SlowFacts>& slow() const { return silent_.slow(); }
+
+    // Instead, for who judges the ranks of several hosts: the threads of those that run here, each
+    // second; mostly nothing, as where ranks have recorded something.
+    std::optional<std::vector<RankRuns>> take_threads(Time now, const WatchedWorkers& workers);
+    // And where all of them are. Does nothing while others are read.
+    void read_silent(Time now, const WatchedWorkers& workers, std::uint64_t question);
+    // What that was asked for; mostly nothing: the question is 0.
+    struct Readings {
+        std::uint64_t question = 0;
+        std::vector<RankReading> ranks = {};
+        std::vector<int> ended = {};  // ranks that have, and are not read
+    };
+    Readings take_readings() { return std::exchange(readings_, {}); }
 
     // What stands now: where its ranks are is read, and becomes news.
     void consider(Time now, const std::optional<Verdict>& verdict, const WatchedWorkers& workers);
@@ -47,7 +60,7 @@ public:
     };
     Answer take_answer() { return {answer_.question, std::exchange(answer_.stacks, {})}; }
 
-    std::optional<Time> next() const { return is_reading() ? reader_.next() : next_look_; }
+    std::optional<Time> next() const { return is_reading() ? reader_.next() : threads_.next(); }
     bool is_reading() const { return reader_.is_reading(); }
     pid_t helper() const { return reader_.helper(); }
     void end() { reader_.end(); }
@@ -57,26 +70,26 @@ public:
     }
 
 private:
-    enum class Purpose : std::uint8_t { judgement, pace, verdict, question };  // a coordinator's
+    // silent: of all ranks, to be judged here; told: by who judges those of several hosts.
+    enum class Purpose : std::uint8_t { silent, told, verdict, question };
     bool may_read(Time now) const;
     void begin(Time now, Purpose purpose, const std::vector<int>& ranks,
                const WatchedWorkers& workers);
-    void look_for_slow(Time now, const WatchedWorkers& workers);
     void begin_all(Time now, Purpose purpose, const WatchedWorkers& workers);
     void judge(Time now, std::vector<RankStacks> stacks);
     void tell(std::vector<RankStacks> stacks);
 
     bool is_wanted_;
     StackReader reader_;
-    Purpose purpose_ = Purpose::judgement;  // of what is read
+    Purpose purpose_ = Purpose::silent;  // of what is read
     std::optional<Time> began_;
     std::set<int> waiting_;           // of those that are read, who is in a collective
     std::vector<int> ended_;          // who could not be read any more
     std::vector<RankStacks> judged_;  // of all, by which the judge has found a verdict
-    StackJudge judge_;
-    SilentPace pace_;
-    std::optional<Time> next_look_;  // for slow ones; nothing: it has not begun
-    Time next_judgement_{};
+    SilentJudge silent_;
+    SilentThreads threads_;
+    std::uint64_t question_ = 0;  // for which is read
+    Readings readings_;
     std::optional<Verdict> verdict_;  // that has been considered last
     std::vector<RankStacks> known_;
     Answer answer_;

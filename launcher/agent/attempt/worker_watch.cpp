@@ -32,9 +32,10 @@ std::optional<WorkerWatch::Time> WorkerWatch::next(bool is_stopping) const {
     return first;
 }
 
-std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running, bool is_stopping,
+std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, bool is_stopping,
                                      Channel& channel, const TellHosts& tell) {
     const Time now = HangWatch::Time::clock::now();
+    const auto running = static_cast<int>(std::ranges::count_if(workers.all, &Worker::running));
     if (auto status = progress_.look(now, workers.pages, running)) {
         if (tell.progress) {
             tell.progress(*status);
@@ -53,7 +54,9 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
         if (auto told = stacks_.take_answer(); !told.stacks.empty()) {
             tell.stacks(told.question, std::move(told.stacks));
         }
-        if (!hang_.next() || now < *hang_.next()) return std::nullopt;
+        if (!hang_.next()) return std::nullopt;
+        tell_of_silent(now, workers, tell);
+        if (now < *hang_.next()) return std::nullopt;
         Sighting seen = hang_.see(now, workers, {});
         seen.ranks.clear();  // an alarm, after which it is asked
         if (seen.is_alarm && now - asked_at_ >= silent_when_asked) tell.sighting(std::move(seen));
@@ -70,6 +73,11 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, int running,
     if (!hang_.news().ends_job() || stacks_.is_reading()) return std::nullopt;
     channel.send(NoticeMessage{HangNews::words_of_stop(grace_)});
     return hang_.news().to_blame().value_or(-1);
+}
+
+void WorkerWatch::tell_of_silent(Time now, const WatchedWorkers& workers, const TellHosts& tell) {
+    if (auto told = stacks_.take_readings(); told.question != 0) tell.readings(std::move(told));
+    if (auto threads = stacks_.take_threads(now, workers)) tell.threads(*std::move(threads));
 }
 
 // It is asked for those again that have not been told; others are of another verdict.

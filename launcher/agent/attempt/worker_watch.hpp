@@ -25,6 +25,9 @@ struct TellHosts {
     std::function<void(Paces paces)> paces = {};       // of a stretch that has ended
     // That were asked for, with that question.
     std::function<void(std::uint64_t question, std::vector<RankStacks> stacks)> stacks = {};
+    // Of ranks that record nothing, each second; and where they are, that was asked for.
+    std::function<void(std::vector<RankRuns> threads)> threads = {};
+    std::function<void(HangStacks::Readings told)> readings = {};
 };
 
 class WorkerWatch {
@@ -40,8 +43,8 @@ public:
     void look_at_processes() { hang_.look_at_processes(); }
 
     // Returns the rank because of which the job is to be stopped; -1: none that others wait for.
-    std::optional<int> look(const WatchedWorkers& workers, int running, bool is_stopping,
-                            Channel& channel, const TellHosts& tell);
+    std::optional<int> look(const WatchedWorkers& workers, bool is_stopping, Channel& channel,
+                            const TellHosts& tell);
     // Whether look() has told of a verdict, or see() has been asked because of one, since the last
     // call.
     bool take_verdict_news() { return std::exchange(has_told_verdict_, false); }
@@ -56,6 +59,10 @@ public:
         note_verdict_elsewhere(look.stacks_of);
         return hang_.see(asked_at_, workers, look.calls);
     }
+    // Where all ranks are that record nothing, for who has asked with that question.
+    void read_silent(const WatchedWorkers& workers, std::uint64_t question) {
+        stacks_.read_silent(Time::clock::now(), workers, question);
+    }
     Sighting see_end(const WatchedWorkers& workers) const { return hang_.see_end(workers); }
 
     const std::optional<SlowFacts>& slow() const {
@@ -68,6 +75,7 @@ public:
 private:
     void note_verdict_elsewhere(const std::vector<int>& ranks);
     void tell_of_slow(Channel& channel);
+    void tell_of_silent(Time now, const WatchedWorkers& workers, const TellHosts& tell);
     void tell_of_stacks(Channel& channel);
 
     std::chrono::milliseconds grace_;

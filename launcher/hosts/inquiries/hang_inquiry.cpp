@@ -15,6 +15,7 @@ void HangInquiry::begin_round(const RoundMessage& round) {
     round_ = round;
     seen_.clear();
     news_ = HangNews(on_hang_, stands_);
+    by_stacks_.reset();
     is_alarm_ = is_asking_ = false;
     wanted_stacks_.clear();
     stacks_.clear();
@@ -43,6 +44,13 @@ void HangInquiry::note(MemberId by, StacksMessage message) {
         const bool is_wanted = std::ranges::find(wanted_stacks_, one.rank) != wanted_stacks_.end();
         if (host->has(one.rank) && is_wanted) stacks_.insert_or_assign(one.rank, std::move(one));
     }
+}
+
+void HangInquiry::note_by_stacks(const std::optional<Verdict>& verdict) {
+    is_alarm_ = is_alarm_ || verdict.has_value();
+    const bool is_same = verdict && by_stacks_ ? verdict->is_same_as(*by_stacks_)
+                                               : verdict.has_value() == by_stacks_.has_value();
+    if (!is_same) by_stacks_ = verdict;
 }
 
 std::vector<int> HangInquiry::stacks_to_ask_for() const {
@@ -93,6 +101,10 @@ std::vector<RankState> HangInquiry::ranks_seen(std::optional<std::uint64_t> ques
     return ranks;
 }
 
+bool HangInquiry::waits_for_stacks(Time now) const {
+    return now - verdict_at_ < time_for_stacks && !stacks_to_ask_for().empty();
+}
+
 HangInquiry::News HangInquiry::take_news(Time now) {
     if (!is_asking_ || (!has_all_answers() && now - asked_ < time_to_answer)) return {};
     is_asking_ = false;
@@ -110,12 +122,14 @@ HangInquiry::News HangInquiry::take_news(Time now) {
     }
     News news;
     const std::optional<Verdict> before = news_.verdict();
-    news.texts = news_.consider(now, ranks_seen(question_), usual, is_held_for_debugger);
+    news.texts =
+        news_.consider(now, ranks_seen(question_), usual, is_held_for_debugger, by_stacks_);
     const std::optional<Verdict>& verdict = news_.verdict();
     is_alarm_ = is_alarm_ || verdict.has_value();
     if (verdict && (!before || !before->is_same_as(*verdict))) {
         wanted_stacks_ = verdict->worth_reading();
         stacks_since_ = question_ + 1;
+        verdict_at_ = now;
         asks_left_ = most_asks;
         stacks_.clear();
     }
@@ -126,7 +140,9 @@ HangInquiry::News HangInquiry::take_news(Time now) {
             if (host != nullptr) news.concerned.push_back(host->member);
         }
     }
-    if (news_.ends_job()) news.stops_because_of = news_.to_blame().value_or(-1);
+    if (news_.ends_job() && !waits_for_stacks(now)) {
+        news.stops_because_of = news_.to_blame().value_or(-1);
+    }
     return news;
 }
 

@@ -27,6 +27,8 @@ class HangInquiry {
 public:
     using Time = HangNews::Time;
     static constexpr std::chrono::milliseconds time_to_answer{400};
+    // A job is not ended before the stacks are told, or so long after the verdict.
+    static constexpr std::chrono::seconds time_for_stacks{3};
     // Between two questions; each host's answer takes work.
     static std::chrono::microseconds pause_for(int ranks) {
         return std::chrono::milliseconds{250} + std::chrono::microseconds{100} * ranks;
@@ -39,6 +41,9 @@ public:
     void begin_round(const RoundMessage& round);
     void note(MemberId by, SightingMessage message);
     void note(MemberId by, StacksMessage message);
+
+    // What SilentInquiry has found, where ranks record nothing.
+    void note_by_stacks(const std::optional<Verdict>& verdict);
 
     // To all hosts of the round; nothing: none is due.
     std::optional<LookMessage> take_question(Time now);
@@ -61,15 +66,18 @@ private:
     std::vector<int> stacks_to_ask_for() const;
     std::vector<RankState> ranks_seen(std::optional<std::uint64_t> question) const;
     bool has_all_answers() const;
+    bool waits_for_stacks(Time now) const;
 
     OnHang on_hang_;
     std::chrono::milliseconds stands_;
     HangNews news_;
     RoundMessage round_;
     std::map<MemberId, SightingMessage> seen_;  // the last of each
+    std::optional<Verdict> by_stacks_;
     bool is_alarm_ = false;
     std::vector<int> wanted_stacks_;    // of the verdict that stands
     std::uint64_t stacks_since_ = 0;    // the first question that asks for them
+    Time verdict_at_{};
     int asks_left_ = 0;                 // for those that have not been told
     std::map<int, RankStacks> stacks_;  // that have been told, of those
     std::uint64_t question_ = 0;        // the last one

@@ -43,6 +43,8 @@ enum class MessageType : std::uint8_t {
     rows,
     timeline,
     stacks,
+    threads,
+    readings,
     welcome = 65,
     refused,
     wait,
@@ -56,6 +58,7 @@ enum class MessageType : std::uint8_t {
     say,
     credential,
     show,
+    read,
 };
 
 [[noreturn]] inline void refuse_message(const std::string& why) {

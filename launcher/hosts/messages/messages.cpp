@@ -216,20 +216,6 @@ TimelineMessage take_timeline_message(Reader& in) {
     return message;
 }
 
-std::string bytes_of(const StacksMessage& message) {
-    Writer out(Type::stacks);
-    out.number(message.round).number(message.question);
-    put_stacks(out, message.stacks);
-    return out.take();
-}
-StacksMessage take_stacks_message(Reader& in) {
-    StacksMessage message;
-    message.round = in.number();
-    message.question = in.unsigned_wide();
-    message.stacks = take_stacks(in);
-    return message;
-}
-
 std::string bytes_of(const LeaveMessage&) { return Writer(Type::leave).take(); }
 
 std::string bytes_of(const StopJobMessage& message) {
@@ -453,6 +439,10 @@ FromMember decode_from_member(std::string_view frame) {
             return ended(in, take_timeline_message(in));
         case Type::stacks:
             return ended(in, take_stacks_message(in));
+        case Type::threads:
+            return ended(in, take_threads_message(in));
+        case Type::readings:
+            return ended(in, take_readings_message(in));
         case Type::leave:
             return ended(in, LeaveMessage{});
         case Type::stop_job:
@@ -477,6 +467,8 @@ FromCoordinator decode_from_coordinator(std::string_view frame) {
             return ended(in, take_look(in));
         case Type::show:
             return ended(in, take_show(in));
+        case Type::read:
+            return ended(in, take_read_message(in));
         case Type::say:
             return ended(in, take_say(in));
         case Type::credential:

@@ -8,6 +8,7 @@
 #include "launcher/hosts/membership/membership.hpp"
 #include "launcher/hosts/membership/membership_actions.hpp"
 #include "launcher/hosts/messages/rows_message.hpp"
+#include "launcher/hosts/messages/silent_message.hpp"
 #include "launcher/hosts/messages/stacks_message.hpp"
 #include "launcher/hosts/messages/timeline_message.hpp"
 #include "launcher/report/failure.hpp"
@@ -82,10 +83,10 @@ struct LeaveMessage {};
 struct StopJobMessage {
     int signal = 0;
 };
-using FromMember =
-    std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage, DrainedMessage,
-                 VouchedMessage, ProgressMessage, SightingMessage, PacesMessage, RowsMessage,
-                 TimelineMessage, StacksMessage, LeaveMessage, StopJobMessage>;
+using FromMember = std::variant<JoinMessage, BeatMessage, StartedMessage, EndedMessage,
+                                DrainedMessage, VouchedMessage, ProgressMessage, SightingMessage,
+                                PacesMessage, RowsMessage, TimelineMessage, StacksMessage,
+                                ThreadsMessage, ReadingsMessage, LeaveMessage, StopJobMessage>;
 
 // Down, beside MemberMessage's.
 struct WelcomeMessage {
@@ -133,7 +134,7 @@ struct SayMessage {
 };
 using FromCoordinator =
     std::variant<CredentialMessage, WelcomeMessage, BeatReply, KillRoundMessage, VouchMessage,
-                 LookMessage, ShowMessage, SayMessage, MemberMessage>;
+                 LookMessage, ShowMessage, ReadMessage, SayMessage, MemberMessage>;
 
 // The bytes of a frame, without its length. Texts of a worker's end are cut where they would not
 // fit, the last lines of stderr first.

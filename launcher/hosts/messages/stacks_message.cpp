@@ -49,8 +49,11 @@ std::size_t bytes_of(const RankStacks& one) {
 
 }  // namespace
 
-void put_stacks(MessageWriter& out, std::vector<RankStacks> stacks) {
+std::string bytes_of(const StacksMessage& message) {
     constexpr std::size_t most_of_one = most_list_bytes / most_ranks;
+    MessageWriter out(MessageType::stacks);
+    out.number(message.round).number(message.question);
+    std::vector<RankStacks> stacks = message.stacks;
     stacks.resize(std::min(stacks.size(), most_ranks));
     for (RankStacks& one : stacks) {
         for (auto* const threads : {&one.python, &one.native}) {
@@ -64,14 +67,16 @@ void put_stacks(MessageWriter& out, std::vector<RankStacks> stacks) {
         }
         if (bytes_of(one) <= most_of_one) put(out, one);
     }
-    out.flag(false);
+    return out.flag(false).take();
 }
 
-std::vector<RankStacks> take_stacks(MessageReader& in) {
-    std::vector<RankStacks> stacks;
+StacksMessage take_stacks_message(MessageReader& in) {
+    StacksMessage message;
+    message.round = in.number();
+    message.question = in.unsigned_wide();
     while (in.flag()) {
-        if (stacks.size() == most_ranks) refuse_message("stacks are of too many ranks");
-        RankStacks& one = stacks.emplace_back();
+        if (message.stacks.size() == most_ranks) refuse_message("stacks are of too many ranks");
+        RankStacks& one = message.stacks.emplace_back();
         one.rank = in.number();
         one.pid = in.number();
         one.python = take_threads(in);
@@ -79,7 +84,7 @@ std::vector<RankStacks> take_stacks(MessageReader& in) {
         one.has_all_native = in.flag();
         one.problem = in.words();
     }
-    return stacks;
+    return message;
 }
 
 }  // namespace ddp::launcher

@@ -6,6 +6,7 @@
 #include "launcher/stacks/rank_stacks.hpp"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace ddp::launcher {
@@ -18,8 +19,8 @@ struct StacksMessage {
 };
 
 // Of a rank that would take more than 192 KiB the first threads alone, or nothing.
-void put_stacks(MessageWriter& out, std::vector<RankStacks> stacks);
-// Throws UsageError on what put_stacks() does not make.
-std::vector<RankStacks> take_stacks(MessageReader& in);
+std::string bytes_of(const StacksMessage& message);
+// Of what is behind the type. Throws UsageError on what bytes_of() does not make.
+StacksMessage take_stacks_message(MessageReader& in);
 
 }  // namespace ddp::launcher

@@ -1,7 +1,5 @@
 #include "launcher/verdict/silent/silent_pace.hpp"
 
-#include "launcher/verdict/silent/stack_judge.hpp"
-
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -11,13 +9,6 @@ namespace {
 
 constexpr std::chrono::minutes longest_pause{30};
 constexpr std::uint32_t all_of_them = 1;  // the group
-
-std::string own_frame_of(const RankStacks& stacks) {
-    for (const ThreadStack& thread : stacks.python) {
-        if (thread.tid == stacks.pid) return thread.own_frame;
-    }
-    return {};
-}
 
 // Of others one rank alone may wait, for another one.
 bool waits_for_all(const StackCall& call) {
@@ -32,10 +23,9 @@ bool waits_for_all(const StackCall& call) {
 }
 
 // Else one of which less is known would be taken for one that does less.
-bool are_read_alike(std::span<const RankStacks> ranks) {
-    return std::ranges::all_of(ranks, [&](const RankStacks& one) {
-        return one.problem.empty() && one.has_all_native &&
-               one.python.empty() == ranks.front().python.empty();
+bool are_read_alike(std::span<const RankReading> ranks) {
+    return std::ranges::all_of(ranks, [&](const RankReading& one) {
+        return !one.has_problem && one.is_whole && one.in_python == ranks.front().in_python;
     });
 }
 
@@ -54,33 +44,36 @@ bool may_wait_for_others(const std::string& system_call) {
     return std::ranges::find(calls, system_call) != calls.end();
 }
 
-void SilentPace::begin_stretch(Time now, std::span<const Look> ranks) {
+void SilentPace::begin_stretch(Time now, std::span<const RankRuns> ranks) {
     begun_ = now;
-    looks_ = 0;
     waits_.clear();
-    for (const Look& look : ranks) {
-        waits_[look.rank] = {.pid = look.pid, .switches = look.switches};
+    for (const RankRuns& rank : ranks) {
+        waits_[rank.rank] = {.pid = rank.pid, .switches = rank.runs.switches};
     }
 }
 
-void SilentPace::note(Time now, std::span<const Look> ranks, const SlowNews::Look& use) {
+void SilentPace::note(Time now, std::span<const RankRuns> ranks, const SlowNews::Look& use) {
     const bool are_the_same =
-        waits_.size() == ranks.size() && std::ranges::all_of(ranks, [&](const Look& look) {
-            const auto known = waits_.find(look.rank);
-            return known != waits_.end() && known->second.pid == look.pid;
+        waits_.size() == ranks.size() && std::ranges::all_of(ranks, [&](const RankRuns& rank) {
+            const auto known = waits_.find(rank.rank);
+            return known != waits_.end() && known->second.pid == rank.pid;
         });
     if (!are_the_same) {
         forget();
         begin_stretch(now, ranks);
     }
-    for (const Look& look : ranks) waits_[look.rank].looks += look.waits ? 1 : 0;
-    if (++looks_ < looks_of_stretch) return;
+    bool has_ended = true;
+    bool is_one_wait = false;
+    for (const RankRuns& rank : ranks) {
+        Waits& waits = waits_[rank.rank];
+        waits.looks += rank.looks;
+        waits.waits += rank.waits;
+        has_ended = has_ended && waits.looks >= looks_of_stretch;
+        is_one_wait = is_one_wait || (waits.waits >= SlowNews::slow * waits.looks &&
+                                      rank.runs.switches - waits.switches < least_switches);
+    }
+    if (!has_ended) return;
     // A pause, in which nothing is said, ends with the next reading.
-    const bool is_one_wait = std::ranges::any_of(ranks, [&](const Look& look) {
-        const Waits& waits = waits_[look.rank];
-        return static_cast<double>(waits.looks) >= SlowNews::slow * looks_of_stretch &&
-               look.switches - waits.switches < least_switches;
-    });
     if (!is_one_wait && (state_ != State::watching || now >= next_reading_)) {
         end_stretch(now, use);
     }
@@ -93,7 +86,7 @@ void SilentPace::end_stretch(Time now, const SlowNews::Look& use) {
         paces.ranks.push_back(
             {.rank = rank,
              .pid = waits.pid,
-             .in_calls = static_cast<double>(waits.looks) / static_cast<double>(looks_),
+             .in_calls = static_cast<double>(waits.waits) / static_cast<double>(waits.looks),
              .groups = {all_of_them}});
     }
     std::vector<std::string> texts = slow_.consider(paces, use);
@@ -119,20 +112,19 @@ void SilentPace::begin_readings(Time now) {
     next_reading_ = now;
 }
 
-void SilentPace::judge(Time now, std::span<const RankStacks> ranks) {
+void SilentPace::judge(Time now, std::span<const RankReading> ranks) {
     if (state_ != State::reading) return;
     next_reading_ = now + between_readings;
     ++asked_;
     if (ranks.size() == waits_.size() && are_read_alike(ranks)) {
         ++good_;
-        for (const RankStacks& one : ranks) {
+        for (const RankReading& one : ranks) {
             Seen& seen = seen_[one.rank];
-            const auto call = call_of(one);
-            if (call && waits_for_all(*call)) {
+            if (one.call && waits_for_all(*one.call)) {
                 ++seen.in_collectives;
-                seen.collectives.insert(call->words());
-            } else if (const std::string frame = own_frame_of(one); !call && !frame.empty()) {
-                ++seen.elsewhere[frame];
+                seen.collectives.insert(one.call->words());
+            } else if (!one.call && !one.own_frame.empty()) {
+                ++seen.elsewhere[one.own_frame];
             }
         }
     }

@@ -10,15 +10,13 @@
 // of one long wait.
 #pragma once
 
-#include "launcher/stacks/rank_stacks.hpp"
-#include "launcher/verdict/process_state.hpp"
 #include "launcher/verdict/rank_state.hpp"
+#include "launcher/verdict/silent/rank_reading.hpp"
 #include "launcher/verdict/slow_news.hpp"
 
 #include <sys/types.h>
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -36,8 +34,7 @@ bool may_wait_for_others(const std::string& system_call);
 class SilentPace {
 public:
     using Time = RankState::Time;
-    static constexpr std::chrono::milliseconds between_looks{250};
-    static constexpr std::size_t looks_of_stretch = 32;
+    static constexpr int looks_of_stretch = 32;  // at each rank, or more
     // In a stretch who waits is woken so often at least, or all wait for one thing.
     static constexpr std::uint64_t least_switches = 6;
     static constexpr std::chrono::seconds between_readings{2};
@@ -46,22 +43,16 @@ public:
     // After readings that have not confirmed it; then twice as long each time.
     static constexpr std::chrono::seconds pause_at_first{60};
 
-    struct Look {
-        int rank = 0;
-        pid_t pid = 0;
-        bool waits = false;
-        std::uint64_t switches = 0;  // of the first thread, ThreadRuns's
-    };
-    // Of all ranks that run; where they are others than before, it begins anew. `use`: as
-    // SlowNews's.
-    void note(Time now, std::span<const Look> ranks, const SlowNews::Look& use);
+    // Of the first threads of all ranks that run, again and again; where they are others than
+    // before, it begins anew. `use`: as SlowNews's.
+    void note(Time now, std::span<const RankRuns> ranks, const SlowNews::Look& use);
     // They hang, or nobody is to look any more.
     void forget() { *this = SilentPace(); }
     bool is_time_to_read(Time now) const {
         return state_ == State::reading && now >= next_reading_;
     }
     // Of all, in that moment.
-    void judge(Time now, std::span<const RankStacks> ranks);
+    void judge(Time now, std::span<const RankReading> ranks);
 
     // For the user; mostly nothing.
     std::vector<std::string> take_news() { return std::exchange(news_, {}); }
@@ -74,6 +65,7 @@ private:
         pid_t pid = 0;
         std::uint64_t switches = 0;  // at its beginning
         int looks = 0;
+        int waits = 0;
     };
     // What readings have shown of a rank.
     struct Seen {
@@ -81,7 +73,7 @@ private:
         int in_collectives = 0;
         std::map<std::string, int> elsewhere = {};  // "load (train.py:9)": how often
     };
-    void begin_stretch(Time now, std::span<const Look> ranks);
+    void begin_stretch(Time now, std::span<const RankRuns> ranks);
     void end_stretch(Time now, const SlowNews::Look& use);
     void begin_readings(Time now);
     bool is_confirmed() const;
@@ -90,7 +82,6 @@ private:
 
     State state_ = State::watching;
     std::map<int, Waits> waits_;  // by rank
-    std::size_t looks_ = 0;
     Time begun_{};
     SlowNews slow_{"waiting"};
     SlowFacts suspects_;  // what readings are to confirm

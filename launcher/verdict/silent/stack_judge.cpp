@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <string_view>
 #include <utility>
 
@@ -11,65 +12,24 @@ namespace ddp::launcher {
 namespace {
 
 constexpr std::chrono::minutes most_pause{10};
-constexpr std::string_view own_calls = "(distributed_c10d.py:";
-
-// In whatever thread: the one that calls may be another's that the program's waits for.
-bool is_within_collective(std::string_view frame) {
-    constexpr std::array<std::string_view, 9> beginnings{
-        "c10d::ProcessGroupGloo::AsyncWork::execute",
-        "c10d::ProcessGroupMPI::",
-        "c10d::ProcessGroupNCCL::WorkNCCL::",
-        "c10d::Work::wait",
-        "gloo::barrier",
-        "gloo::allreduce",
-        "gloo::transport::",
-        "MPI_",
-        "PMPI_"};
-    // Of the thread that waits for connections all the time.
-    if (frame.starts_with("gloo::transport::tcp::Loop::")) return false;
-    return std::ranges::any_of(
-        beginnings, [&](std::string_view beginning) { return frame.starts_with(beginning); });
-}
-
-std::string_view function_in(std::string_view frame) { return frame.substr(0, frame.find(" (")); }
-
-// "train.py:9" of "step (train.py:9)"
-std::string place_in(std::string_view frame) {
-    const auto begin = frame.rfind('(');
-    if (begin == frame.npos || !frame.ends_with(')')) return "";
-    return std::string(frame.substr(begin + 1, frame.size() - begin - 2));
-}
-
-const ThreadStack* first_python(const RankStacks& stacks) {
-    const auto main = std::ranges::find(stacks.python, stacks.pid, &ThreadStack::tid);
-    return main != stacks.python.end() ? &*main : nullptr;
-}
-
-// " within Tensor.backward", what the program's own code has called.
-std::string within(const ThreadStack* python) {
-    if (python == nullptr) return "";
-    const auto own = std::ranges::find(python->frames, python->own_frame);
-    if (own == python->frames.end() || own == python->frames.begin()) return "";
-    return " within " + std::string(function_in(*std::prev(own)));
-}
+constexpr std::size_t most_lines_of_ranks = 16;  // ranks, each by a line
 
 // "\n  rank 1 (pid 4711) sleeps in read of /data/part-7, in load (train.py:5)"
-std::string line_of(const RankStacks& stacks, const ProcessState& state, bool is_busy) {
-    std::string text = begin_of_line(stacks.rank, "", stacks.pid);
-    if (state.tracer != 0 && state.is_held()) {
-        text += " is held by a debugger (pid " + std::to_string(state.tracer) + ")";
-    } else if (state.is_frozen) {
+std::string line_of(const RankReading& rank, bool is_busy) {
+    const ProcessState& process = rank.process;
+    std::string text = begin_of_line(rank.rank, rank.host, rank.pid);
+    if (process.tracer != 0 && process.is_held()) {
+        text += " is held by a debugger (pid " + std::to_string(process.tracer) + ")";
+    } else if (process.is_frozen) {
         text += " is frozen, with its cgroup";
-    } else if (state.state == 'T') {
+    } else if (process.state == 'T') {
         text += " is stopped (SIGSTOP)";
-    } else if (!is_busy && (state.state == 'S' || state.state == 'D')) {
-        text += " sleeps" + (state.waits_in.empty() ? "" : " in " + state.waits_in);
+    } else if (!is_busy && (process.state == 'S' || process.state == 'D')) {
+        text += " sleeps" + (process.waits_in.empty() ? "" : " in " + process.waits_in);
     } else {
         text += " computes";
     }
-    const ThreadStack* const python = first_python(stacks);
-    if (python != nullptr && !python->own_frame.empty()) text += ", in " + python->own_frame;
-    return text;
+    return text + (rank.own_frame.empty() ? "" : ", in " + rank.own_frame);
 }
 
 // Who reads a thread makes it run: each time four times, for 0.1 ms together.
@@ -89,39 +49,6 @@ bool may_differ(std::string_view name) {
 
 }  // namespace
 
-std::string StackCall::words() const { return place.empty() ? name : name + " (" + place + ")"; }
-
-std::optional<StackCall> call_of(const RankStacks& stacks) {
-    const ThreadStack* const python = first_python(stacks);
-    const std::string place = python != nullptr ? place_in(python->own_frame) : "";
-    if (python != nullptr) {
-        // The outermost of those is what the program has called.
-        const auto call = std::find_if(
-            python->frames.rbegin(), python->frames.rend(),
-            [](const std::string& frame) { return frame.find(own_calls) != frame.npos; });
-        if (call != python->frames.rend()) {
-            return StackCall{
-                .name = std::string(function_in(*call)), .place = place, .tid = python->tid};
-        }
-    }
-    for (const ThreadStack& thread : stacks.native) {
-        const auto call = std::ranges::find_if(thread.frames, is_within_collective);
-        if (call == thread.frames.end()) continue;
-        const std::string_view function = function_in(*call);
-        const bool is_mpi = function.starts_with("MPI_") || function.starts_with("PMPI_");
-        return StackCall{.name = is_mpi ? std::string(function) : "a collective" + within(python),
-                         .place = place,
-                         .tid = thread.tid};
-    }
-    return std::nullopt;
-}
-
-std::optional<pid_t> StackJudge::waiting_thread(int rank) const {
-    const auto found = last_.waiting.find(rank);
-    if (!verdict_ || found == last_.waiting.end()) return std::nullopt;
-    return found->second.call.tid;
-}
-
 // It went on by itself: such a wait is no news in this job any more.
 void StackJudge::forget_verdict(Time now) {
     patience_ = std::max(patience_, 2 * (now - verdict_->since));
@@ -130,11 +57,11 @@ void StackJudge::forget_verdict(Time now) {
     verdict_.reset();
 }
 
-bool StackJudge::is_time_to_read(Time now, std::span<const Runs> threads) {
+bool StackJudge::is_time_to_read(Time now, std::span<const RankRuns> threads) {
     bool any_is_still = false;
     std::size_t ranks = 0;
     std::size_t who_wait = 0;
-    for (const Runs& thread : threads) {
+    for (const RankRuns& thread : threads) {
         if (!thread.is_of_first) {
             const auto found = last_.waiting.find(thread.rank);
             const bool waits =
@@ -162,25 +89,23 @@ bool StackJudge::is_time_to_read(Time now, std::span<const Runs> threads) {
 }
 
 // Nothing where ranks have not been read equally well, or one has run meanwhile.
-std::optional<StackJudge::Reading> StackJudge::take(Time now, std::span<const Rank> ranks) const {
+std::optional<StackJudge::Reading> StackJudge::take(Time now,
+                                                    std::span<const RankReading> ranks) const {
     Reading reading{.at = now};
     std::optional<bool> in_python;
-    for (const Rank& rank : ranks) {
-        reading.cpu[rank.stacks.rank] = rank.state.cpu_time;
-        if (rank.state.is_held()) continue;
-        const bool is_told = !rank.stacks.python.empty();
-        if (!rank.stacks.has_all_native || in_python.value_or(is_told) != is_told) {
+    for (const RankReading& rank : ranks) {
+        reading.cpu[rank.rank] = rank.process.cpu_time;
+        if (rank.process.is_held()) continue;
+        if (!rank.is_whole || in_python.value_or(rank.in_python) != rank.in_python) {
             return std::nullopt;
         }
-        in_python = is_told;
-        auto call = call_of(rank.stacks);
-        if (!call) continue;
+        in_python = rank.in_python;
+        if (!rank.call) continue;
         if (!rank.runs) return std::nullopt;
         // As the thread that waits may be another than the first, that one alone tells since when.
-        const auto seen = seen_.find(rank.stacks.rank);
-        const bool is_first = call->tid == rank.stacks.pid && seen != seen_.end();
-        reading.waiting[rank.stacks.rank] = {*std::move(call), *rank.runs,
-                                             is_first ? seen->second.since : now};
+        const auto seen = seen_.find(rank.rank);
+        const bool is_first = rank.call->tid == rank.pid && seen != seen_.end();
+        reading.waiting[rank.rank] = {*rank.call, *rank.runs, is_first ? seen->second.since : now};
     }
     return reading.waiting.empty() ? std::nullopt : std::optional(std::move(reading));
 }
@@ -206,7 +131,8 @@ bool StackJudge::computes(int rank, const Reading& before, const Reading& now) c
 }
 
 std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& now,
-                                        std::span<const Rank> ranks, const std::vector<int>& ended,
+                                        std::span<const RankReading> ranks,
+                                        const std::vector<int>& ended,
                                         const std::string& how_long) const {
     Verdict found;
     std::map<std::string, std::vector<int>> calls;  // by what they are called
@@ -225,16 +151,16 @@ std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& no
     for (const auto& [name, text] : words) all_calls += (all_calls.empty() ? "" : ", ") + text;
     bool all_are_held = true;
     std::string lines;
-    for (const Rank& rank : ranks) {
-        if (now.waiting.contains(rank.stacks.rank)) continue;
-        found.ranks.push_back(rank.stacks.rank);
-        const bool is_held = rank.state.is_held();
+    for (const RankReading& rank : ranks) {
+        if (now.waiting.contains(rank.rank)) continue;
+        found.ranks.push_back(rank.rank);
+        const bool is_held = rank.process.is_held();
         all_are_held = all_are_held && is_held;
-        found.in_debugger = found.in_debugger || (is_held && rank.state.tracer != 0);
+        found.in_debugger = found.in_debugger || (is_held && rank.process.tracer != 0);
         // It may have much to do that the others have to wait for.
-        const bool is_busy = !is_held && computes(rank.stacks.rank, before, now);
+        const bool is_busy = !is_held && computes(rank.rank, before, now);
         found.may_end_job = found.may_end_job && !is_busy;
-        lines += line_of(rank.stacks, rank.state, is_busy);
+        if (found.ranks.size() <= most_lines_of_ranks) lines += line_of(rank, is_busy);
     }
     if (!found.ranks.empty()) {
         found.kind = all_are_held ? Verdict::Kind::held : Verdict::Kind::missing;
@@ -275,7 +201,8 @@ std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& no
     return found;
 }
 
-void StackJudge::judge(Time now, std::span<const Rank> ranks, const std::vector<int>& ended) {
+void StackJudge::judge(Time now, std::span<const RankReading> ranks,
+                       const std::vector<int>& ended) {
     auto reading = take(now, ranks);
     if (!first_ || !reading) {
         first_ = std::move(reading);

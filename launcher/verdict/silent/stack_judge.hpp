@@ -6,11 +6,8 @@
 // read as well as the others.
 #pragma once
 
-#include "launcher/stacks/rank_stacks.hpp"
 #include "launcher/verdict/hang_judge.hpp"
-#include "launcher/verdict/process_state.hpp"
-
-#include <sys/types.h>
+#include "launcher/verdict/silent/rank_reading.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -22,17 +19,6 @@
 
 namespace ddp::launcher {
 
-// What a rank waits in, as its stacks tell.
-struct StackCall {
-    std::string name = {};   // "all_reduce"; of which that is not known "a collective"
-    std::string place = {};  // "train.py:9", of the program's own code; may be empty
-    pid_t tid = 0;           // the thread that waits in it
-
-    std::string words() const;  // "all_reduce (train.py:9)"
-};
-// Nothing: it is in no collective that is known here: torch.distributed's, Gloo's, MPI's.
-std::optional<StackCall> call_of(const RankStacks& stacks);
-
 class StackJudge {
 public:
     using Time = Verdict::Time;
@@ -42,27 +28,14 @@ public:
     static constexpr std::chrono::seconds patience_at_first{30};
     static constexpr std::chrono::seconds between_readings{5};  // of the two
 
-    struct Runs {
-        int rank = 0;
-        bool is_of_first = true;  // thread; else of the one that waits
-        ThreadRuns runs = {};
-    };
-    // Every second or so, of all ranks that run: their first threads and, of those that wait by a
-    // verdict, that thread. Whether it is time to read the stacks of all.
-    bool is_time_to_read(Time now, std::span<const Runs> threads);
+    // Every second or so, of all ranks that run: their first threads and, of those that wait by the
+    // last reading, that thread. Whether it is time to read the stacks of all.
+    bool is_time_to_read(Time now, std::span<const RankRuns> threads);
     // Somebody else has all stacks read, which makes the threads run.
     void note_foreign_reading() { ++foreign_readings_; }
     bool is_between_readings() const { return first_.has_value(); }
-    // Nothing: there is no verdict, or the rank does not wait.
-    std::optional<pid_t> waiting_thread(int rank) const;
-
-    struct Rank {
-        const RankStacks& stacks;
-        ProcessState state = {};              // after the reading
-        std::optional<ThreadRuns> runs = {};  // likewise, of the thread in call_of()
-    };
-    // They have been. `ended`: ranks that have, and are not read.
-    void judge(Time now, std::span<const Rank> ranks, const std::vector<int>& ended);
+    // They have been, by rank; none: they could not be. `ended`: ranks that have, and are not read.
+    void judge(Time now, std::span<const RankReading> ranks, const std::vector<int>& ended);
     // The job has begun to record.
     void forget() { *this = StackJudge(); }
     // As long as all who wait live, and none has run.
@@ -84,11 +57,11 @@ private:
         std::map<int, Waiting> waiting = {};
         std::map<int, std::chrono::milliseconds> cpu = {};  // used, of all ranks
     };
-    std::optional<Reading> take(Time now, std::span<const Rank> ranks) const;
+    std::optional<Reading> take(Time now, std::span<const RankReading> ranks) const;
     bool has_run(const Reading& before, const Reading& now) const;
     bool computes(int rank, const Reading& before, const Reading& now) const;
     std::optional<Verdict> find(const Reading& before, const Reading& now,
-                                std::span<const Rank> ranks, const std::vector<int>& ended,
+                                std::span<const RankReading> ranks, const std::vector<int>& ended,
                                 const std::string& how_long) const;
     void forget_verdict(Time now);
 

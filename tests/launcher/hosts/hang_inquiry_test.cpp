@@ -96,6 +96,11 @@ protected:
         hear_first(610ms, 610ms, question);
         hear_second(610ms, 0ms, question);
     }
+    void tell(MemberId by, std::vector<int> ranks, std::uint64_t question, int round = 2) {
+        StacksMessage message{.round = round, .question = question};
+        for (const int rank : ranks) message.stacks.push_back({.rank = rank, .pid = 1000 + rank});
+        inquiry.note(by, std::move(message));
+    }
     void let_pass(std::chrono::milliseconds time) { now += time; }
     void start_over(OnHang on_hang) {
         inquiry = HangInquiry(on_hang, 0ms);
@@ -147,12 +152,6 @@ TEST_F(HangInquiryTest, AsksWhereTheRanksOfAVerdictAreUntilTheirHostsTell) {
         hear_second(910ms, 0ms, look->question);
         inquiry.take_news(now);
         return *look;
-    };
-    const auto tell = [&](MemberId by, std::vector<int> ranks, std::uint64_t question,
-                          int round = 2) {
-        StacksMessage message{.round = round, .question = question};
-        for (const int rank : ranks) message.stacks.push_back({.rank = rank, .pid = 1000 + rank});
-        inquiry.note(by, std::move(message));
     };
     hear_that_rank_3_is_missing();
     EXPECT_THAT(inquiry.take_news(now).texts, SizeIs(1));
@@ -250,7 +249,7 @@ TEST_F(HangInquiryTest, LetsAVerdictStandWhileAHostOfItIsSilent) {
     inquiry.begin_round(a_round(2));
     hear_that_rank_3_is_missing();
     EXPECT_THAT(inquiry.take_news(now).texts, SizeIs(1));
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 5; ++i) {
         let_pass(300ms);
         hear_first(2s, 2s, ask());
         let_pass(400ms);
@@ -268,10 +267,59 @@ TEST_F(HangInquiryTest, LetsAVerdictStandWhileAHostOfItIsSilent) {
 TEST_F(HangInquiryTest, EndsTheJobWhereThatIsAskedFor) {
     start_over(OnHang::stop);
     hear_that_rank_3_is_missing();
+    EXPECT_FALSE(inquiry.take_news(now).stops_because_of) << "where ranks are is asked first";
+    let_pass(300ms);
+    const std::uint64_t question = ask();
+    hear_first(910ms, 910ms, question);
+    hear_second(910ms, 0ms, question);
+    tell(first_host, {0}, question);
+    tell(second_host, {3}, question);
     EXPECT_EQ(inquiry.take_news(now).stops_because_of, 3);
     const auto facts = inquiry.facts(false);
     ASSERT_TRUE(facts);
     EXPECT_TRUE(facts->has_ended_job);
+    EXPECT_THAT(facts->stacks, SizeIs(2));
+}
+
+// As with --no-stacks there.
+TEST_F(HangInquiryTest, EndsTheJobThoughNobodyTellsWhereRanksAre) {
+    start_over(OnHang::stop);
+    hear_that_rank_3_is_missing();
+    const Time verdict = now;
+    HangInquiry::News news = inquiry.take_news(now);
+    while (!news.stops_because_of && now - verdict < 10s) {
+        let_pass(300ms);
+        const std::uint64_t question = ask();
+        hear_first(2s, 2s, question);
+        hear_second(2s, 0ms, question);
+        news = inquiry.take_news(now);
+    }
+    EXPECT_EQ(news.stops_because_of, 3);
+    EXPECT_GE(now - verdict, HangInquiry::time_for_stacks);
+}
+
+// Of ranks that record nothing.
+TEST_F(HangInquiryTest, SaysWhatOthersHaveFoundByStacks) {
+    Verdict by_stacks{.kind = Verdict::Kind::missing,
+                      .ranks = {3},
+                      .waiting = {0, 1, 2},
+                      .text = "rank 3 holds up ranks 0-2, in all_reduce (train.py:9), since 35 s"};
+    const auto look = [&] {
+        inquiry.note_by_stacks(by_stacks.ranks.empty() ? std::nullopt : std::optional(by_stacks));
+        let_pass(300ms);
+        const std::uint64_t question = ask();
+        hear_first(0ms, 0ms, question);
+        hear_second(0ms, 0ms, question);
+        return inquiry.take_news(now);
+    };
+    const HangInquiry::News news = look();
+    EXPECT_THAT(news.texts, ElementsAre(by_stacks.text));
+    EXPECT_THAT(news.concerned, ElementsAre(second_host));
+    EXPECT_THAT(look().texts, IsEmpty());
+    EXPECT_EQ(inquiry.facts(false)->kind, "missing");
+    by_stacks.ranks.clear();
+    EXPECT_THAT(look().texts, ElementsAre(HasSubstr("the job goes on: ranks 0-2 had waited for ")));
+    EXPECT_FALSE(inquiry.facts(false));
 }
 
 TEST_F(HangInquiryTest, IsNobodysBusinessWhenItIsOff) {

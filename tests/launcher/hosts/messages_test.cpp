@@ -136,6 +136,9 @@ std::vector<FromMember> all_of_members() {
             RowsMessage{},
             TimelineMessage{},
             StacksMessage{.round = 2, .stacks = {{.rank = 1, .pid = 4711}}},
+            ThreadsMessage{.round = 2, .threads = {{.rank = 1, .pid = 4711, .looks = 4}}},
+            ThreadsMessage{},
+            ReadingsMessage{.round = 2, .question = 7, .ranks = {{.rank = 1}}, .ended = {2}},
             SightingMessage{},
             LeaveMessage{},
             StopJobMessage{15}};
@@ -164,6 +167,7 @@ std::vector<FromCoordinator> all_of_coordinators() {
                      .there = *base::numeric_address("10.77.0.2", 40'000),
                      .here = *base::numeric_address("fd77::1", 29'500)},
         ShowMessage{.round = 2, .question = ~std::uint64_t{0}},
+        ReadMessage{.round = 2, .question = ~std::uint64_t{0}},
         LookMessage{.round = 2, .question = 7, .calls = {0, ~CallKey{0}}, .stacks_of = {0, 5}},
         LookMessage{},
         MemberMessage(StopRoundMessage{1, StopReason::hang, -1, 0}),

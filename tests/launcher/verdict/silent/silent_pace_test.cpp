@@ -1,5 +1,6 @@
 // Jobs of which is seen only who waits when it is looked at, and now and then a stack.
 #include "launcher/verdict/silent/silent_pace.hpp"
+#include "launcher/verdict/silent/silent_threads.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,20 +29,24 @@ protected:
     std::vector<std::string> run(std::chrono::seconds time) {
         std::vector<std::string> said;
         const auto until = now_ + time;
-        for (; now_ < until; now_ += SilentPace::between_looks) {
-            std::vector<SilentPace::Look> looks;
+        for (; now_ < until; now_ += SilentThreads::between_looks) {
+            std::vector<RankRuns> looks;
             for (const auto& [rank, share] : waiting_) {
                 looks.push_back(
                     {.rank = rank,
                      .pid = 100 + rank,
-                     .waits = std::bernoulli_distribution(share)(random_),
-                     .switches = switches_[rank] += share > 0.2 ? wakes_in_a_look_ : 0});
+                     .runs = {.switches = switches_[rank] += share > 0.2 ? wakes_in_a_look_ : 0},
+                     .looks = 1,
+                     .waits = std::bernoulli_distribution(share)(random_) ? 1 : 0});
             }
             pace_.note(now_, looks, [](int) { return std::nullopt; });
             if (pace_.is_time_to_read(now_)) {
                 ++readings_;
-                std::vector<RankStacks> all = stacks();
-                for (RankStacks& one : all) spoil_(one);
+                std::vector<RankReading> all;
+                for (RankStacks one : stacks()) {
+                    spoil_(one);
+                    all.push_back(reading_of(one));
+                }
                 pace_.judge(now_, all);
             }
             for (std::string& text : pace_.take_news()) said.push_back(std::move(text));

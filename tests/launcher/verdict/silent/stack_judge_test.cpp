@@ -50,11 +50,13 @@ protected:
     }
 
     bool look() {
-        std::vector<StackJudge::Runs> threads;
+        std::vector<RankRuns> threads;
         for (int rank = 0; rank < 3; ++rank) {
             if (std::ranges::count(ended, rank) > 0) continue;
-            threads.push_back({rank, true, runs[at(rank)]});
-            if (judge.waiting_thread(rank)) threads.push_back({rank, false, runs[at(rank)]});
+            for (const bool is_of_first : {true, false}) {
+                threads.push_back(
+                    {.rank = rank, .is_of_first = is_of_first, .runs = runs[at(rank)]});
+            }
         }
         return judge.is_time_to_read(now, threads);
     }
@@ -73,10 +75,12 @@ protected:
     }
     // Reading makes all of them run a little.
     void read_once(const std::vector<RankStacks>& stacks) {
-        std::vector<StackJudge::Rank> ranks;
+        std::vector<RankReading> ranks;
         for (const RankStacks& one : stacks) {
             run(one.rank, 4);
-            ranks.push_back({one, states[at(one.rank)], runs[at(one.rank)]});
+            RankReading& reading = ranks.emplace_back(reading_of(one));
+            reading.process = states[at(one.rank)];
+            reading.runs = runs[at(one.rank)];
         }
         judge.judge(now, ranks, ended);
     }
@@ -304,16 +308,17 @@ TEST_F(StackJudgeTest, SaysNothingWhereOneIsNotReadAsWellAsTheOthers) {
 
 TEST(StackCall, IsKnownByNamesOfFunctions) {
     const auto native = [](const std::string& frame) {
-        return call_of({.pid = 1,
-                        .native = {{.tid = 1, .frames = {"poll (libc.so.6)"}},
-                                   {.tid = 2, .frames = {"__futex (libc.so.6)", frame}}}});
+        return reading_of({.pid = 1,
+                           .native = {{.tid = 1, .frames = {"poll (libc.so.6)"}},
+                                      {.tid = 2, .frames = {"__futex (libc.so.6)", frame}}}})
+            .call;
     };
     EXPECT_EQ(native("c10d::ProcessGroupGloo::AsyncWork::execute (libtorch_cpu.so)")->words(),
               "a collective");
     EXPECT_EQ(native("MPI_Allreduce (libmpi.so.40)")->words(), "MPI_Allreduce");
     EXPECT_FALSE(native("c10d::ProcessGroupGloo::runLoop (libtorch_cpu.so)"));
     EXPECT_FALSE(native("gloo::transport::tcp::Loop::run (libgloo.so)"));
-    EXPECT_FALSE(call_of({}));
+    EXPECT_FALSE(reading_of({}).call);
 }
 
 TEST(StackCall, WithinABackwardIsNamedByIt) {
@@ -324,7 +329,8 @@ TEST(StackCall, WithinABackwardIsNamedByIt) {
                            "<module> (train.py:47)"},
                           "<module> (train.py:47)")},
         .native = {{.tid = 2, .frames = {"c10d::ProcessGroupGloo::AsyncWork::execute (x)"}}}};
-    EXPECT_EQ(call_of(stacks)->words(), "a collective within Tensor.backward (train.py:47)");
+    EXPECT_EQ(reading_of(stacks).call->words(),
+              "a collective within Tensor.backward (train.py:47)");
 }
 
 TEST(ThreadRuns, AreReadOffTheKernel) {

@@ -1,0 +1,70 @@
+// SilentInquiry: who holds up or slows down a job of several hosts whose ranks record nothing, as
+// PyTorch's. All hosts tell each second how the threads of their ranks run; when that is strange
+// all are asked where their ranks are, and what they answer is judged as one host's is. Pure.
+//
+//   watching  until a thread has stood still for long, or waits much less than the others
+//   asking    until all have answered, or had their time; then judged
+//
+// Invariant: nothing is judged of which a host has not told lately, or not of all of its ranks; a
+// member tells of those alone that the round's table gives it.
+#pragma once
+
+#include "launcher/hosts/membership/membership_actions.hpp"
+#include "launcher/hosts/messages/silent_message.hpp"
+#include "launcher/verdict/silent/silent_judge.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::launcher {
+
+class SilentInquiry {
+public:
+    using Time = SilentJudge::Time;
+    // Of many ranks, and py-spy takes its time.
+    static constexpr std::chrono::seconds time_to_answer{20};
+    static constexpr std::chrono::seconds between_judgements{1};
+    static constexpr std::chrono::seconds lately{3};
+
+    // What was seen in the last one is forgotten.
+    void begin_round(const RoundMessage& round);
+    void note(Time now, MemberId by, const ThreadsMessage& message);
+    void note(MemberId by, ReadingsMessage message);
+
+    // To all hosts of the round; nothing: none is due. Judges what they have told before.
+    std::optional<ReadMessage> take_question(Time now);
+
+    // What stands.
+    const std::optional<Verdict>& verdict() const { return judge_.verdict(); }
+    const std::optional<SlowFacts>& slow() const { return judge_.slow(); }
+    struct News {
+        std::vector<std::string> texts = {};   // of slow ranks, for the users; mostly nothing
+        std::vector<MemberId> concerned = {};  // their hosts
+    };
+    News take_news();
+
+private:
+    struct Told {
+        Time at{};
+        std::vector<RankRuns> threads = {};
+    };
+    bool has_all_answers() const { return answers_.size() == round_.table.hosts.size(); }
+    void judge_answers(Time now);
+    std::optional<std::vector<RankRuns>> take_threads(Time now);
+
+    RoundMessage round_;
+    SilentJudge judge_;
+    std::map<MemberId, Told> told_;
+    Time next_look_{};
+    std::uint64_t question_ = 0;  // the last one
+    bool is_asking_ = false;
+    Time asked_{};
+    std::map<MemberId, ReadingsMessage> answers_;  // to it
+    std::vector<int> slow_before_;                 // ranks that have been spoken of
+};
+
+}  // namespace ddp::launcher

@@ -1,0 +1,100 @@
+// What hosts tell each other of ranks that record nothing, as bytes.
+#include "launcher/hosts/messages/messages.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+
+namespace ddp::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+RankReading a_reading() {
+    return {.rank = 5,
+            .pid = 4711,
+            .is_whole = true,
+            .in_python = true,
+            .has_problem = true,
+            .call = StackCall{.name = "all_reduce", .place = "train.py:9", .tid = 4712},
+            .own_frame = "step (train.py:9)",
+            .process = {.pid = 4711,
+                        .state = 'S',
+                        .tracer = 77,
+                        .is_frozen = true,
+                        .cpu_time = 1234ms,
+                        .waits_in = "read of /data/x"},
+            .runs = ThreadRuns{.switches = ~std::uint64_t{0}, .cpu = 5678ns}};
+}
+
+TEST(ReadingsMessage, CarriesEachField) {
+    const ReadingsMessage sent{.round = 3,
+                               .question = ~std::uint64_t{0},
+                               .ranks = {a_reading(), {.rank = 6}},
+                               .ended = {4, 7}};
+    const auto got = std::get<ReadingsMessage>(decode_from_member(encode(FromMember(sent))));
+    EXPECT_EQ(got.round, 3);
+    EXPECT_EQ(got.question, ~std::uint64_t{0});
+    EXPECT_EQ(got.ended, sent.ended);
+    ASSERT_EQ(got.ranks.size(), 2U);
+    const RankReading& one = got.ranks[0];
+    EXPECT_EQ(one.rank, 5);
+    EXPECT_EQ(one.pid, 4711);
+    EXPECT_TRUE(one.is_whole && one.in_python && one.has_problem);
+    ASSERT_TRUE(one.call && one.runs);
+    EXPECT_EQ(one.call->words(), "all_reduce (train.py:9)");
+    EXPECT_EQ(one.call->tid, 4712);
+    EXPECT_EQ(one.own_frame, "step (train.py:9)");
+    EXPECT_EQ(one.process.pid, 4711);
+    EXPECT_EQ(one.process.state, 'S');
+    EXPECT_EQ(one.process.tracer, 77);
+    EXPECT_TRUE(one.process.is_frozen);
+    EXPECT_EQ(one.process.cpu_time, 1234ms);
+    EXPECT_EQ(one.process.waits_in, "read of /data/x");
+    EXPECT_EQ(one.runs->switches, ~std::uint64_t{0});
+    EXPECT_EQ(one.runs->cpu, 5678ns);
+    const RankReading& other = got.ranks[1];
+    EXPECT_EQ(other.rank, 6);
+    EXPECT_FALSE(other.is_whole || other.in_python || other.has_problem);
+    EXPECT_FALSE(other.call || other.runs);
+}
+
+TEST(ReadingsMessage, IsRefusedWithTextsThatNobodyPrints) {
+    ReadingsMessage sent{.ranks = {a_reading()}};
+    std::string frame = encode(FromMember(sent));
+    frame.replace(frame.find("step ("), 1, "\x1b");
+    EXPECT_THROW(decode_from_member(frame), UsageError);
+}
+
+TEST(ThreadsMessage, CarriesEachField) {
+    ThreadsMessage sent{.round = 3};
+    sent.threads = {{.rank = 1, .pid = 11, .runs = {7, 8ns}, .looks = 4, .waits = 3},
+                    {.rank = 1, .pid = 11, .is_of_first = false, .runs = {9, 10ns}}};
+    const auto got = std::get<ThreadsMessage>(decode_from_member(encode(FromMember(sent))));
+    EXPECT_EQ(got.round, 3);
+    ASSERT_EQ(got.threads.size(), 2U);
+    for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(got.threads[i].rank, 1);
+        EXPECT_EQ(got.threads[i].pid, 11);
+        EXPECT_EQ(got.threads[i].is_of_first, i == 0);
+        EXPECT_EQ(got.threads[i].runs.switches, sent.threads[i].runs.switches);
+        EXPECT_EQ(got.threads[i].runs.cpu, sent.threads[i].runs.cpu);
+        EXPECT_EQ(got.threads[i].looks, sent.threads[i].looks);
+        EXPECT_EQ(got.threads[i].waits, sent.threads[i].waits);
+    }
+}
+
+// More than a host with so many ranks is asked about.
+TEST(ThreadsMessage, CarriesThoseOf64Ranks) {
+    const ThreadsMessage sent{.threads = std::vector<RankRuns>(200)};
+    const auto got = std::get<ThreadsMessage>(decode_from_member(encode(FromMember(sent))));
+    EXPECT_EQ(got.threads.size(), 128U);
+}
+
+}  // namespace
+}  // namespace ddp::launcher
