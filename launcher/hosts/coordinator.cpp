@@ -416,6 +416,7 @@ bool Coordinator::has_no_members() const {
 
 void Coordinator::ended(MemberId id, const EndedMessage& message, Time now) {
     if (!record_.note(id, message)) return;
+    if (job_.hears) job_.hears(id, message);
     const auto first = first_failure(record_.ends(), ErrorTexts::known);
     if (!first) return;
     const MembershipActions actions = membership_.failed(id, message.round, first->ended, now);

@@ -34,8 +34,7 @@ public:
         JobProof proof = {};  // which each agent must give
         // The round whose coordinator it succeeds.
         std::optional<RoundMessage> succeeds = {};
-        // What members say that is nothing to it: VouchedMessage, ProgressMessage, SightingMessage,
-        // PacesMessage, and those of rows, timelines, stacks, threads and readings.
+        // What members say of clients, of their workers, and of how those have ended.
         std::function<void(MemberId by, const FromMember& message)> hears = {};
         bool wants_progress = false;
         bool wants_timeline = false;

@@ -46,9 +46,12 @@ std::vector<std::string> HangNews::consider(Time now, std::span<const RankState>
         verdict_.reset();
         return texts;
     }
-    if (verdict_ && !is_settled(*verdict_, ranks)) return texts;
+    // One by stacks goes with them, whoever is known now.
+    const bool has_gone = is_by_stacks_ && !by_stacks;
+    if (verdict_ && !has_gone && !is_settled(*verdict_, ranks)) return texts;
     std::optional<Verdict> found = judge(ranks, usual, now);
-    if (!found) found = by_stacks;
+    is_by_stacks_ = !found && by_stacks;
+    if (is_by_stacks_) found = by_stacks;
     if (found && (!verdict_ || !found->is_same_as(*verdict_))) {
         texts.push_back(found->text + what_helps(ranks, found->ranks));
         said_at_ = now;

@@ -57,6 +57,7 @@ private:
     std::chrono::milliseconds stands_;
     std::map<int, Time> held_;  // ranks that are, since then
     std::optional<Verdict> verdict_;
+    bool is_by_stacks_ = false;  // it is
     Time said_at_{};
     bool ends_job_ = false;
 };

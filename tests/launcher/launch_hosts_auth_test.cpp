@@ -242,7 +242,7 @@ TEST_F(LaunchHostsAuth, ACertificateIsNoToken) {
     EXPECT_EQ(second.wait(20s).exit_code, 2) << second.err();
     EXPECT_THAT(second.err(), HasSubstr("no TLS with the coordinator: certificate verify failed"));
     EXPECT_EQ(stranger.wait(20s).exit_code, 0) << stranger.err();
-    EXPECT_THAT(stranger.out(), AllOf(HasSubstr("hello dd4444500201"), HasSubstr("refused")));
+    EXPECT_THAT(stranger.out(), AllOf(HasSubstr("hello dd4444500301"), HasSubstr("refused")));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ bool has_joined(const Worker& worker, const WatchedWorkers& workers) {
 }  // namespace
 
 void HangStacks::look_at_silent(Time now, const WatchedWorkers& workers) {
+    if (workers.all.size() < 2) return;
     const auto threads = take_threads(now, workers);
     if (!threads) return;
     const bool all_run = std::ranges::all_of(workers.all, &Worker::running);
@@ -49,10 +50,14 @@ std::optional<std::vector<RankRuns>> HangStacks::take_threads(Time now,
 }
 
 void HangStacks::read_silent(Time now, const WatchedWorkers& workers, std::uint64_t question) {
-    if (!is_wanted_ || reader_.is_reading() || workers.all.size() > most_silent) return;
-    question_ = question;
-    begin_all(now, Purpose::told, workers);
-    if (!reader_.is_reading()) readings_ = {.question = question, .ended = ended_};
+    if (!is_wanted_ || workers.all.size() > most_silent) return;
+    const bool is_free = !reader_.is_reading();
+    if (is_free) {
+        question_ = question;
+        begin_all(now, Purpose::told, workers);
+        if (reader_.is_reading()) return;
+    }
+    readings_ = {.question = question, .ended = is_free ? ended_ : std::vector<int>{}};
 }
 
 void HangStacks::begin_all(Time now, Purpose purpose, const WatchedWorkers& workers) {
@@ -97,7 +102,7 @@ void HangStacks::read(Time now, const std::vector<int>& ranks, const WatchedWork
 void HangStacks::begin(Time now, Purpose purpose, const std::vector<int>& ranks,
                        const WatchedWorkers& workers) {
     std::vector<StackReader::Wanted> wanted;
-    waiting_.clear();
+    recorded_.clear();
     ended_.clear();
     for (const int rank : ranks) {
         const auto index = static_cast<std::size_t>(rank - workers.first_rank);
@@ -110,7 +115,7 @@ void HangStacks::begin(Time now, Purpose purpose, const std::vector<int>& ranks,
         const contract::RankRecord record =
             contract::read_page(workers.pages.page(worker.local_rank));
         const auto call = record.last_call();
-        if (call && call->is_in) waiting_.insert(rank);
+        if (record.pid != 0) recorded_[rank] = call && call->is_in;
         wanted.push_back({rank, process_of_rank(record.pid, worker.process.pid())});
     }
     if (wanted.empty()) return;
@@ -147,7 +152,6 @@ void HangStacks::judge(Time now, std::vector<RankStacks> stacks) {
     }
     silent_.judge(now, ranks, ended_);
     if (!silent_.verdict()) return;
-    for (const int rank : silent_.verdict()->waiting) waiting_.insert(rank);
     judged_ = std::move(stacks);
 }
 
@@ -155,7 +159,9 @@ void HangStacks::tell(std::vector<RankStacks> stacks) {
     known_ = std::move(stacks);
     if (purpose_ == Purpose::question) answer_ = {question_, known_};
     for (const RankStacks& one : known_) {
-        const bool waits = waiting_.contains(one.rank) || threads_.waits_in_call(one.rank);
+        const auto known = recorded_.find(one.rank);
+        const bool waits =
+            known != recorded_.end() ? known->second : reading_of(one).call.has_value();
         news_.push_back(text_of_one(one, waits ? ", which waits" : ""));
     }
 }

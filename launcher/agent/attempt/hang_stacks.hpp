@@ -9,8 +9,8 @@
 #include "launcher/verdict/silent/silent_threads.hpp"
 
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +33,7 @@ public:
     // Instead, for who judges the ranks of several hosts: the threads of those that run here, each
     // second; mostly nothing, as where ranks have recorded something.
     std::optional<std::vector<RankRuns>> take_threads(Time now, const WatchedWorkers& workers);
-    // And where all of them are. Does nothing while others are read.
+    // And where all of them are; while others are read, of none.
     void read_silent(Time now, const WatchedWorkers& workers, std::uint64_t question);
     // What that was asked for; mostly nothing: the question is 0.
     struct Readings {
@@ -83,8 +83,8 @@ private:
     StackReader reader_;
     Purpose purpose_ = Purpose::silent;  // of what is read
     std::optional<Time> began_;
-    std::set<int> waiting_;           // of those that are read, who is in a collective
-    std::vector<int> ended_;          // who could not be read any more
+    std::map<int, bool> recorded_;  // of those that are read and record: whether they are in a call
+    std::vector<int> ended_;        // who could not be read any more
     std::vector<RankStacks> judged_;  // of all, by which the judge has found a verdict
     SilentJudge silent_;
     SilentThreads threads_;

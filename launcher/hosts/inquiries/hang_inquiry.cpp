@@ -16,9 +16,8 @@ void HangInquiry::begin_round(const RoundMessage& round) {
     seen_.clear();
     news_ = HangNews(on_hang_, stands_);
     by_stacks_.reset();
-    is_alarm_ = is_asking_ = false;
-    wanted_stacks_.clear();
-    stacks_.clear();
+    is_alarm_ = is_asking_ = has_ended_job_ = false;
+    stacks_ = {};
 }
 
 void HangInquiry::note(MemberId by, SightingMessage message) {
@@ -39,10 +38,11 @@ void HangInquiry::note(MemberId by, SightingMessage message) {
 void HangInquiry::note(MemberId by, StacksMessage message) {
     const HostRanks* const host = round_.table.find(by);
     if (host == nullptr || message.round != round_.round) return;
-    if (message.question < stacks_since_ || message.question > question_) return;
+    if (message.question < stacks_.first_question || message.question > question_) return;
     for (RankStacks& one : message.stacks) {
-        const bool is_wanted = std::ranges::find(wanted_stacks_, one.rank) != wanted_stacks_.end();
-        if (host->has(one.rank) && is_wanted) stacks_.insert_or_assign(one.rank, std::move(one));
+        const bool is_wanted = std::ranges::count(stacks_.ranks, one.rank) > 0;
+        if (host->has(one.rank) && is_wanted)
+            stacks_.told.insert_or_assign(one.rank, std::move(one));
     }
 }
 
@@ -55,9 +55,9 @@ void HangInquiry::note_by_stacks(const std::optional<Verdict>& verdict) {
 
 std::vector<int> HangInquiry::stacks_to_ask_for() const {
     std::vector<int> ranks;
-    if (asks_left_ == 0) return ranks;
-    for (const int rank : wanted_stacks_) {
-        if (!stacks_.contains(rank)) ranks.push_back(rank);
+    if (stacks_.asks_left == 0) return ranks;
+    for (const int rank : stacks_.ranks) {
+        if (!stacks_.told.contains(rank)) ranks.push_back(rank);
     }
     return ranks;
 }
@@ -75,7 +75,7 @@ std::optional<LookMessage> HangInquiry::take_question(Time now) {
     look.calls.erase(std::unique(look.calls.begin(), look.calls.end()), look.calls.end());
     look.calls.resize(std::min(look.calls.size(), most_calls_asked));
     look.stacks_of = stacks_to_ask_for();
-    asks_left_ = std::max(0, asks_left_ - 1);
+    stacks_.asks_left = std::max(0, stacks_.asks_left - 1);
     is_asking_ = true;
     is_alarm_ = false;
     asked_ = now;
@@ -102,7 +102,7 @@ std::vector<RankState> HangInquiry::ranks_seen(std::optional<std::uint64_t> ques
 }
 
 bool HangInquiry::waits_for_stacks(Time now) const {
-    return now - verdict_at_ < time_for_stacks && !stacks_to_ask_for().empty();
+    return now - stacks_.verdict_at < time_for_stacks && !stacks_to_ask_for().empty();
 }
 
 HangInquiry::News HangInquiry::take_news(Time now) {
@@ -122,16 +122,18 @@ HangInquiry::News HangInquiry::take_news(Time now) {
     }
     News news;
     const std::optional<Verdict> before = news_.verdict();
-    news.texts =
-        news_.consider(now, ranks_seen(question_), usual, is_held_for_debugger, by_stacks_);
+    const std::vector<RankState> ranks = ranks_seen(question_);
+    const bool any_records =
+        std::ranges::any_of(ranks, [](const RankState& rank) { return rank.record.pid != 0; });
+    if (any_records) by_stacks_.reset();
+    news.texts = news_.consider(now, ranks, usual, is_held_for_debugger, by_stacks_);
     const std::optional<Verdict>& verdict = news_.verdict();
     is_alarm_ = is_alarm_ || verdict.has_value();
     if (verdict && (!before || !before->is_same_as(*verdict))) {
-        wanted_stacks_ = verdict->worth_reading();
-        stacks_since_ = question_ + 1;
-        verdict_at_ = now;
-        asks_left_ = most_asks;
-        stacks_.clear();
+        stacks_ = {.verdict_at = now,
+                   .ranks = verdict->worth_reading(),
+                   .first_question = question_ + 1,
+                   .asks_left = most_asks};
     }
     for (const auto& one : {before, verdict}) {
         if (!one) continue;
@@ -142,6 +144,7 @@ HangInquiry::News HangInquiry::take_news(Time now) {
     }
     if (news_.ends_job() && !waits_for_stacks(now)) {
         news.stops_because_of = news_.to_blame().value_or(-1);
+        has_ended_job_ = true;
     }
     return news;
 }
@@ -149,8 +152,9 @@ HangInquiry::News HangInquiry::take_news(Time now) {
 std::optional<HangFacts> HangInquiry::facts(bool any_failed) const {
     if (!news_.is_wanted()) return std::nullopt;
     std::optional<HangFacts> facts = news_.facts(ranks_seen(std::nullopt), any_failed);
+    if (facts) facts->has_ended_job = has_ended_job_;
     if (facts && news_.verdict()) {
-        for (const auto& [rank, stacks] : stacks_) facts->stacks.push_back(stacks);
+        for (const auto& [rank, stacks] : stacks_.told) facts->stacks.push_back(stacks);
     }
     return facts;
 }

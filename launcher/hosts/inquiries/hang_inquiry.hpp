@@ -42,7 +42,7 @@ public:
     void note(MemberId by, SightingMessage message);
     void note(MemberId by, StacksMessage message);
 
-    // What SilentInquiry has found, where ranks record nothing.
+    // What SilentInquiry has found; where ranks record something it counts no more.
     void note_by_stacks(const std::optional<Verdict>& verdict);
 
     // To all hosts of the round; nothing: none is due.
@@ -63,6 +63,14 @@ public:
 
 private:
     static constexpr int most_asks = 24;  // hosts may be reading others, and rest for 5 s
+    // Of the verdict that stands.
+    struct StacksWanted {
+        Time verdict_at{};
+        std::vector<int> ranks = {};
+        std::uint64_t first_question = 0;     // that asks for them
+        int asks_left = 0;                    // for those that have not been told
+        std::map<int, RankStacks> told = {};  // by rank
+    };
     std::vector<int> stacks_to_ask_for() const;
     std::vector<RankState> ranks_seen(std::optional<std::uint64_t> question) const;
     bool has_all_answers() const;
@@ -75,12 +83,9 @@ private:
     std::map<MemberId, SightingMessage> seen_;  // the last of each
     std::optional<Verdict> by_stacks_;
     bool is_alarm_ = false;
-    std::vector<int> wanted_stacks_;    // of the verdict that stands
-    std::uint64_t stacks_since_ = 0;    // the first question that asks for them
-    Time verdict_at_{};
-    int asks_left_ = 0;                 // for those that have not been told
-    std::map<int, RankStacks> stacks_;  // that have been told, of those
-    std::uint64_t question_ = 0;        // the last one
+    StacksWanted stacks_;
+    bool has_ended_job_ = false;  // take_news() has said that it is to be
+    std::uint64_t question_ = 0;  // the last one
     bool is_asking_ = false;
     Time asked_{};
 };

@@ -38,6 +38,8 @@ struct Inquiries {
             if (on_hang != OnHang::ignore) silent.note(now, by, *threads);
         } else if (const auto* readings = std::get_if<ReadingsMessage>(&message)) {
             silent.note(by, *readings);
+        } else if (const auto* end = std::get_if<EndedMessage>(&message)) {
+            silent.note(by, *end);
         } else {
             return false;
         }

@@ -4,11 +4,17 @@
 #include <utility>
 
 namespace ddp::launcher {
+namespace {
+
+constexpr int most_looks = 1'000'000;
+
+}  // namespace
 
 void SilentInquiry::begin_round(const RoundMessage& round) {
     round_ = round;
     judge_.forget();
     told_.clear();
+    ended_.clear();
     answers_.clear();
     is_asking_ = false;
     slow_before_.clear();
@@ -26,8 +32,8 @@ void SilentInquiry::note(Time now, MemberId by, const ThreadsMessage& message) {
             return other.is_of_first && one.is_of_first && other.pid == one.pid;
         });
         if (before == told.threads.end()) continue;
-        one.looks += before->looks;
-        one.waits += before->waits;
+        one.looks = std::min(one.looks + before->looks, most_looks);
+        one.waits = std::min(one.waits + before->waits, one.looks);
     }
     told = {now, std::move(threads)};
 }
@@ -39,10 +45,29 @@ void SilentInquiry::note(MemberId by, ReadingsMessage message) {
     if (!is_asking_ || message.question != question_) return;
     std::erase_if(message.ranks, [&](const RankReading& one) { return !host->has(one.rank); });
     std::erase_if(message.ended, [&](int rank) { return !host->has(rank); });
-    std::ranges::sort(message.ranks, {}, &RankReading::rank);
     for (RankReading& one : message.ranks) one.host = host->host;
-    told_.erase(by);
+    told_[by].threads.clear();
     answers_.insert_or_assign(by, std::move(message));
+}
+
+void SilentInquiry::note(MemberId by, const EndedMessage& message) {
+    const HostRanks* const host = round_.table.find(by);
+    const bool is_own = host != nullptr && host->has(message.end.rank);
+    if (is_own && message.round == round_.round) ended_.insert(message.end.rank);
+}
+
+// Its agent looks at none of them any more, and answers nothing.
+bool SilentInquiry::has_ended(const HostRanks& host) const {
+    for (int i = 0; i < host.slots; ++i) {
+        if (!ended_.contains(host.first_rank + i)) return false;
+    }
+    return true;
+}
+
+bool SilentInquiry::has_all_answers() const {
+    return std::ranges::all_of(round_.table.hosts, [&](const HostRanks& host) {
+        return answers_.contains(host.member) || has_ended(host);
+    });
 }
 
 std::optional<ReadMessage> SilentInquiry::take_question(Time now) {
@@ -68,8 +93,12 @@ std::optional<ReadMessage> SilentInquiry::take_question(Time now) {
 std::optional<std::vector<RankRuns>> SilentInquiry::take_threads(Time now) {
     std::vector<RankRuns> threads;
     for (const HostRanks& host : round_.table.hosts) {
+        if (has_ended(host)) continue;
         const auto found = told_.find(host.member);
-        if (found == told_.end() || now - found->second.at > lately) return std::nullopt;
+        if (found == told_.end()) return std::nullopt;
+        const auto age = now - found->second.at;
+        if (age > long_ago) judge_.forget();
+        if (age > lately || found->second.threads.empty()) return std::nullopt;
         threads.insert(threads.end(), found->second.threads.begin(), found->second.threads.end());
     }
     for (auto& [member, told] : told_) {
@@ -84,7 +113,12 @@ void SilentInquiry::judge_answers(Time now) {
     std::vector<int> ended;
     for (const HostRanks& host : round_.table.hosts) {
         const auto found = answers_.find(host.member);
-        if (found == answers_.end()) continue;
+        if (found == answers_.end()) {
+            for (int i = 0; has_ended(host) && i < host.slots; ++i) {
+                ended.push_back(host.first_rank + i);
+            }
+            continue;
+        }
         const ReadingsMessage& told = found->second;
         ranks.insert(ranks.end(), told.ranks.begin(), told.ranks.end());
         ended.insert(ended.end(), told.ended.begin(), told.ended.end());

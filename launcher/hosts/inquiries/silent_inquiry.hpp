@@ -10,13 +10,14 @@
 #pragma once
 
 #include "launcher/hosts/membership/membership_actions.hpp"
-#include "launcher/hosts/messages/silent_message.hpp"
+#include "launcher/hosts/messages/messages.hpp"
 #include "launcher/verdict/silent/silent_judge.hpp"
 
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,11 +30,14 @@ public:
     static constexpr std::chrono::seconds time_to_answer{20};
     static constexpr std::chrono::seconds between_judgements{1};
     static constexpr std::chrono::seconds lately{3};
+    // Of a host that tells nothing for so long nothing holds any more.
+    static constexpr std::chrono::seconds long_ago{30};
 
     // What was seen in the last one is forgotten.
     void begin_round(const RoundMessage& round);
     void note(Time now, MemberId by, const ThreadsMessage& message);
     void note(MemberId by, ReadingsMessage message);
+    void note(MemberId by, const EndedMessage& message);
 
     // To all hosts of the round; nothing: none is due. Judges what they have told before.
     std::optional<ReadMessage> take_question(Time now);
@@ -52,13 +56,15 @@ private:
         Time at{};
         std::vector<RankRuns> threads = {};
     };
-    bool has_all_answers() const { return answers_.size() == round_.table.hosts.size(); }
+    bool has_ended(const HostRanks& host) const;
+    bool has_all_answers() const;
     void judge_answers(Time now);
     std::optional<std::vector<RankRuns>> take_threads(Time now);
 
     RoundMessage round_;
     SilentJudge judge_;
     std::map<MemberId, Told> told_;
+    std::set<int> ended_;  // ranks
     Time next_look_{};
     std::uint64_t question_ = 0;  // the last one
     bool is_asking_ = false;

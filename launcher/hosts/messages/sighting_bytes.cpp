@@ -187,7 +187,7 @@ RankState take_rank(MessageReader& in) {
 
 void put(MessageWriter& out, const ProcessUse& use) {
     put_time(out, use.at);
-    out.number(std::int64_t{use.cpu.count()});
+    out.number(std::min<std::int64_t>(use.cpu.count(), max_duration_ns));
     out.number(use.waited_for_processor ? std::int64_t{use.waited_for_processor->count()}
                                         : not_there);
     const std::size_t quotas = std::min(use.quotas.size(), most_quotas);

@@ -7,6 +7,7 @@ namespace ddp::launcher {
 namespace {
 
 constexpr std::size_t most_silent_ranks = 64;
+constexpr int most_looks = 1'000;  // since the last message
 constexpr std::size_t most_told_threads = 2 * most_silent_ranks;
 
 void put(MessageWriter& out, const ThreadRuns& runs) {
@@ -40,7 +41,7 @@ void put(MessageWriter& out, const RankReading& one) {
     out.flag(one.is_whole).flag(one.in_python).flag(one.has_problem).flag(one.call.has_value());
     if (one.call)
         out.words(one.call->name).words(one.call->place).number(std::int64_t{one.call->tid});
-    out.words(one.own_frame);
+    out.number(clock_ns_of(one.at)).words(one.own_frame);
     put(out, one.process);
     out.flag(one.runs.has_value());
     if (one.runs) put(out, *one.runs);
@@ -58,6 +59,7 @@ RankReading take_reading(MessageReader& in) {
         one.call->place = in.words();
         one.call->tid = in.number();
     }
+    one.at = std::chrono::steady_clock::time_point(in.duration());
     one.own_frame = in.words();
     one.process = take_process(in);
     if (in.flag()) one.runs = take_runs(in);
@@ -90,6 +92,14 @@ ThreadsMessage take_threads_message(MessageReader& in) {
         one.runs = take_runs(in);
         one.looks = in.number();
         one.waits = in.number();
+        if (one.waits > one.looks || one.looks > most_looks) refuse_message("looks are too many");
+    }
+    const auto unordered = [](const RankRuns& one, const RankRuns& next) {
+        return one.rank > next.rank ||
+               (one.rank == next.rank && (!one.is_of_first || next.is_of_first));
+    };
+    if (std::ranges::adjacent_find(message.threads, unordered) != message.threads.end()) {
+        refuse_message("threads are in no order");
     }
     return message;
 }
@@ -125,6 +135,10 @@ ReadingsMessage take_readings_message(MessageReader& in) {
     for (RankReading& one : message.ranks) one = take_reading(in);
     message.ended.resize(in.count(most_silent_ranks));
     for (int& rank : message.ended) rank = in.number();
+    std::vector<int> all = message.ended;
+    for (const RankReading& one : message.ranks) all.push_back(one.rank);
+    std::ranges::sort(all);
+    if (std::ranges::adjacent_find(all) != all.end()) refuse_message("a rank is told of twice");
     return message;
 }
 

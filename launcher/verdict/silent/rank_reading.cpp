@@ -91,6 +91,7 @@ RankReading reading_of(const RankStacks& stacks) {
 
 RankReading reading_now(const RankStacks& stacks) {
     RankReading reading = reading_of(stacks);
+    reading.at = std::chrono::steady_clock::now();
     reading.process = look_at_process(stacks.pid);
     if (reading.call) reading.runs = runs_of(stacks.pid, reading.call->tid);
     return reading;

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -30,7 +31,8 @@ struct RankReading {
     bool has_problem = false;  // something is missing
     // Nothing: it is in no collective that is known here: torch.distributed's, Gloo's, MPI's.
     std::optional<StackCall> call = {};
-    std::string own_frame = {};  // of Python's first thread, as ThreadStack's
+    std::chrono::steady_clock::time_point at = {};  // by its host's clock
+    std::string own_frame = {};                     // of Python's first thread, as ThreadStack's
     ProcessState process = {};
     std::optional<ThreadRuns> runs = {};  // of the thread that waits in the call; it may have ended
 };

@@ -23,7 +23,6 @@ public:
     std::optional<std::vector<RankRuns>> take(Time now, const WatchedWorkers& workers);
     // The stacks of all have been read: those that wait in calls are told of from now on.
     void note_reading(std::span<const RankReading> ranks);
-    bool waits_in_call(int rank) const { return call_threads_.contains(rank); }
     // Nobody is to look any more.
     void end() {
         *this = SilentThreads();

@@ -12,7 +12,7 @@ namespace ddp::launcher {
 namespace {
 
 constexpr std::chrono::minutes most_pause{10};
-constexpr std::size_t most_lines_of_ranks = 16;  // ranks, each by a line
+constexpr std::size_t most_ranks_described = 16;  // ranks, each by a line
 
 // "\n  rank 1 (pid 4711) sleeps in read of /data/part-7, in load (train.py:5)"
 std::string line_of(const RankReading& rank, bool is_busy) {
@@ -94,7 +94,7 @@ std::optional<StackJudge::Reading> StackJudge::take(Time now,
     Reading reading{.at = now};
     std::optional<bool> in_python;
     for (const RankReading& rank : ranks) {
-        reading.cpu[rank.rank] = rank.process.cpu_time;
+        reading.used[rank.rank] = {rank.at, rank.process.cpu_time};
         if (rank.process.is_held()) continue;
         if (!rank.is_whole || in_python.value_or(rank.in_python) != rank.in_python) {
             return std::nullopt;
@@ -123,11 +123,11 @@ bool StackJudge::has_run(const Reading& before, const Reading& now) const {
 
 bool StackJudge::computes(int rank, const Reading& before, const Reading& now) const {
     constexpr double share = 0.01;  // of a processor; more than a reading takes
-    const auto then = before.cpu.find(rank);
-    const auto used = now.cpu.find(rank);
-    if (then == before.cpu.end() || used == now.cpu.end()) return true;  // who knows
-    const std::chrono::duration<double> cpu = used->second - then->second;
-    return cpu > share * std::chrono::duration<double>(now.at - before.at);
+    const auto then = before.used.find(rank);
+    const auto used = now.used.find(rank);
+    if (then == before.used.end() || used == now.used.end()) return true;  // who knows
+    const std::chrono::duration<double> cpu = used->second.cpu - then->second.cpu;
+    return cpu > share * std::chrono::duration<double>(used->second.at - then->second.at);
 }
 
 std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& now,
@@ -160,8 +160,9 @@ std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& no
         // It may have much to do that the others have to wait for.
         const bool is_busy = !is_held && computes(rank.rank, before, now);
         found.may_end_job = found.may_end_job && !is_busy;
-        if (found.ranks.size() <= most_lines_of_ranks) lines += line_of(rank, is_busy);
+        if (found.ranks.size() <= most_ranks_described) lines += line_of(rank, is_busy);
     }
+    if (found.ranks.size() > most_ranks_described) lines += "\n  ...";
     if (!found.ranks.empty()) {
         found.kind = all_are_held ? Verdict::Kind::held : Verdict::Kind::missing;
         found.text = who_holds_up_whom(found.ranks, found.waiting) + ", in " + all_calls +

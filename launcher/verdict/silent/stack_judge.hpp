@@ -52,10 +52,15 @@ private:
         ThreadRuns runs;
         Time since{};  // as is known
     };
+    // So far, of processors.
+    struct Use {
+        Time at{};  // by the clock of the rank's host
+        std::chrono::milliseconds cpu{};
+    };
     struct Reading {
         Time at{};
         std::map<int, Waiting> waiting = {};
-        std::map<int, std::chrono::milliseconds> cpu = {};  // used, of all ranks
+        std::map<int, Use> used = {};  // of all ranks
     };
     std::optional<Reading> take(Time now, std::span<const RankReading> ranks) const;
     bool has_run(const Reading& before, const Reading& now) const;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -298,27 +299,70 @@ TEST_F(HangInquiryTest, EndsTheJobThoughNobodyTellsWhereRanksAre) {
     EXPECT_GE(now - verdict, HangInquiry::time_for_stacks);
 }
 
+// Where a worker fails meanwhile that is what has ended it.
+TEST_F(HangInquiryTest, HasNotEndedAJobThatWaitsForStacks) {
+    start_over(OnHang::stop);
+    hear_that_rank_3_is_missing();
+    EXPECT_FALSE(inquiry.take_news(now).stops_because_of);
+    const auto facts = inquiry.facts(true);
+    ASSERT_TRUE(facts);
+    EXPECT_FALSE(facts->has_ended_job);
+}
+
 // Of ranks that record nothing.
-TEST_F(HangInquiryTest, SaysWhatOthersHaveFoundByStacks) {
-    Verdict by_stacks{.kind = Verdict::Kind::missing,
-                      .ranks = {3},
-                      .waiting = {0, 1, 2},
-                      .text = "rank 3 holds up ranks 0-2, in all_reduce (train.py:9), since 35 s"};
-    const auto look = [&] {
-        inquiry.note_by_stacks(by_stacks.ranks.empty() ? std::nullopt : std::optional(by_stacks));
+class HangByStacks : public HangInquiryTest {
+protected:
+    static SightingMessage silent(int first_rank, std::uint64_t question) {
+        SightingMessage message{.round = 2, .question = question};
+        for (const int rank : {first_rank, first_rank + 1}) {
+            message.seen.ranks.push_back({.rank = rank});
+        }
+        return message;
+    }
+    HangInquiry::News look(const std::optional<Verdict>& by_stacks, bool first_answers = true) {
+        inquiry.note_by_stacks(by_stacks);
         let_pass(300ms);
         const std::uint64_t question = ask();
-        hear_first(0ms, 0ms, question);
-        hear_second(0ms, 0ms, question);
+        if (first_answers) inquiry.note(first_host, silent(0, question));
+        inquiry.note(second_host, silent(2, question));
+        let_pass(first_answers ? 0ms : 410ms);
         return inquiry.take_news(now);
-    };
-    const HangInquiry::News news = look();
-    EXPECT_THAT(news.texts, ElementsAre(by_stacks.text));
+    }
+
+    Verdict found{.kind = Verdict::Kind::missing,
+                  .ranks = {3},
+                  .waiting = {0, 1, 2},
+                  .text = "rank 3 holds up ranks 0-2, in all_reduce (train.py:9), since 35 s"};
+};
+
+TEST_F(HangByStacks, IsSaidAndTakenBack) {
+    const HangInquiry::News news = look(found);
+    EXPECT_THAT(news.texts, ElementsAre(found.text));
     EXPECT_THAT(news.concerned, ElementsAre(second_host));
-    EXPECT_THAT(look().texts, IsEmpty());
+    EXPECT_THAT(look(found).texts, IsEmpty());
     EXPECT_EQ(inquiry.facts(false)->kind, "missing");
-    by_stacks.ranks.clear();
-    EXPECT_THAT(look().texts, ElementsAre(HasSubstr("the job goes on: ranks 0-2 had waited for ")));
+    EXPECT_THAT(look(std::nullopt).texts,
+                ElementsAre(HasSubstr("the job goes on: ranks 0-2 had waited for ")));
+    EXPECT_FALSE(inquiry.facts(false));
+}
+
+// As one whose ranks have ended since.
+TEST_F(HangByStacks, IsTakenBackThoughAHostOfItAnswersNoMore) {
+    EXPECT_THAT(look(found).texts, SizeIs(1));
+    EXPECT_THAT(look(found, false).texts, IsEmpty());
+    EXPECT_TRUE(inquiry.facts(false));
+    EXPECT_THAT(look(std::nullopt, false).texts, SizeIs(1));
+    EXPECT_FALSE(inquiry.facts(false));
+}
+
+TEST_F(HangByStacks, CountsNoMoreOnceARankRecords) {
+    EXPECT_THAT(look(found).texts, SizeIs(1));
+    inquiry.note_by_stacks(found);
+    let_pass(300ms);
+    const std::uint64_t question = ask();
+    hear_first(0ms, 0ms, question);
+    hear_second(0ms, 0ms, question);
+    EXPECT_THAT(inquiry.take_news(now).texts, ElementsAre(HasSubstr("the job goes on")));
     EXPECT_FALSE(inquiry.facts(false));
 }
 

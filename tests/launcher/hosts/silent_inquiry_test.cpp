@@ -57,12 +57,14 @@ protected:
                 message.ended.push_back(rank);
                 continue;
             }
-            RankReading one{.rank = rank,
-                            .pid = 100 + rank,
-                            .is_whole = true,
-                            .in_python = true,
-                            .own_frame = "load (train.py:5)",
-                            .process = {.pid = 100 + rank, .state = 'S', .waits_in = "futex"}};
+            RankReading one{
+                .rank = rank,
+                .pid = 100 + rank,
+                .is_whole = true,
+                .in_python = true,
+                .at = read_at,
+                .own_frame = "load (train.py:5)",
+                .process = {.pid = 100 + rank, .state = 'S', .cpu_time = cpu, .waits_in = "futex"}};
             if (calls(rank)) {
                 one.call = StackCall{"all_reduce", "train.py:9", one.pid};
                 one.runs = ThreadRuns{.switches = switches.at(at(rank))};
@@ -83,6 +85,7 @@ protected:
             }
             if (const auto question = inquiry.take_question(now)) {
                 ++asked;
+                on_reading();
                 for (int host = 0; host < 2; ++host) {
                     if (mute.contains(host)) continue;
                     inquiry.note(silent_hosts.at(at(host)), readings(host, question->question));
@@ -105,6 +108,9 @@ protected:
     std::array<int, 4> waits{};  // of four looks
     std::function<void()> each_second = [] {};
     std::function<bool(int)> calls = [](int rank) { return rank != 3; };
+    std::function<void()> on_reading = [] {};
+    SilentInquiry::Time read_at{};
+    std::chrono::milliseconds cpu{0};
     std::set<int> ended;
     std::set<int> mute;
     int asked = 0;
@@ -159,7 +165,8 @@ TEST_F(SilentInquiryTest, JudgesNothingWithoutAHost) {
         inquiry.note(now, silent_hosts[1], threads(1));
     }
     inquiry.note(silent_hosts[0], readings(0, 1));
-    EXPECT_FALSE(inquiry.take_question(now + SilentInquiry::time_to_answer));
+    now += SilentInquiry::time_to_answer;
+    EXPECT_FALSE(inquiry.take_question(now));
     EXPECT_FALSE(inquiry.verdict());
     let_pass(5s);
     EXPECT_EQ(asked, 0) << "that was no first reading of two";
@@ -193,6 +200,51 @@ TEST_F(SilentInquiryTest, SaysThatRanksWaitForOneThatHasEnded) {
     ASSERT_TRUE(inquiry.verdict());
     EXPECT_EQ(inquiry.verdict()->kind, Verdict::Kind::ahead);
     EXPECT_THAT(inquiry.verdict()->text, HasSubstr("rank 3 never will be: it has ended"));
+}
+
+// Its agent looks at nobody any more.
+TEST_F(SilentInquiryTest, NeedsNothingOfAHostWhoseRanksHaveEnded) {
+    calls = [](int) { return true; };
+    mute = {1};
+    for (const int rank : {2, 3}) {
+        EndedMessage end;
+        end.round = 2;
+        end.end.rank = rank;
+        inquiry.note(silent_hosts[0], end);  // not its own
+        inquiry.note(silent_hosts[1], end);
+    }
+    let_pass(40s);
+    ASSERT_TRUE(inquiry.verdict());
+    EXPECT_EQ(inquiry.verdict()->kind, Verdict::Kind::ahead);
+    EXPECT_THAT(inquiry.verdict()->text, HasSubstr("ranks 2, 3 never will be: they have ended"));
+}
+
+// As its ranks have begun to record.
+TEST_F(SilentInquiryTest, TakesItBackWhenAHostTellsNothingForLong) {
+    let_pass(40s);
+    ASSERT_TRUE(inquiry.verdict());
+    mute = {1};
+    let_pass(25s);
+    EXPECT_TRUE(inquiry.verdict()) << "it may stand still";
+    let_pass(10s);
+    EXPECT_FALSE(inquiry.verdict());
+}
+
+// A processor's time is compared with the time of the host on which it was used.
+TEST_F(SilentInquiryTest, GoesByTheClocksOfHosts) {
+    const auto is_busy = [&](std::chrono::seconds between) {
+        inquiry.begin_round(a_silent_round(2));
+        cpu = 0ms;
+        read_at = SilentInquiry::Time(7h);
+        on_reading = [&, between] {
+            cpu += 100ms;
+            read_at += between;
+        };
+        let_pass(40s);
+        return inquiry.verdict() && !inquiry.verdict()->may_end_job;
+    };
+    EXPECT_TRUE(is_busy(5s)) << "2 %";
+    EXPECT_FALSE(is_busy(20s)) << "0.5 %";
 }
 
 TEST_F(SilentInquiryTest, HearsOfRanksFromTheirHostAlone) {

@@ -5,10 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
 namespace ddp::launcher {
 namespace {
@@ -22,6 +25,7 @@ RankReading a_reading() {
             .in_python = true,
             .has_problem = true,
             .call = StackCall{.name = "all_reduce", .place = "train.py:9", .tid = 4712},
+            .at = std::chrono::steady_clock::time_point(7h),
             .own_frame = "step (train.py:9)",
             .process = {.pid = 4711,
                         .state = 'S',
@@ -49,6 +53,7 @@ TEST(ReadingsMessage, CarriesEachField) {
     ASSERT_TRUE(one.call && one.runs);
     EXPECT_EQ(one.call->words(), "all_reduce (train.py:9)");
     EXPECT_EQ(one.call->tid, 4712);
+    EXPECT_EQ(one.at.time_since_epoch(), 7h);
     EXPECT_EQ(one.own_frame, "step (train.py:9)");
     EXPECT_EQ(one.process.pid, 4711);
     EXPECT_EQ(one.process.state, 'S');
@@ -91,9 +96,36 @@ TEST(ThreadsMessage, CarriesEachField) {
 
 // More than a host with so many ranks is asked about.
 TEST(ThreadsMessage, CarriesThoseOf64Ranks) {
-    const ThreadsMessage sent{.threads = std::vector<RankRuns>(200)};
+    ThreadsMessage sent;
+    for (int i = 0; i < 200; ++i)
+        sent.threads.push_back({.rank = i / 2, .is_of_first = i % 2 == 0});
     const auto got = std::get<ThreadsMessage>(decode_from_member(encode(FromMember(sent))));
     EXPECT_EQ(got.threads.size(), 128U);
+}
+
+TEST(ThreadsMessage, IsRefusedWithWhatNobodyCounts) {
+    const auto is_taken = [](std::vector<RankRuns> threads) {
+        try {
+            decode_from_member(encode(FromMember(ThreadsMessage{.threads = std::move(threads)})));
+        } catch (const UsageError&) {
+            return false;
+        }
+        return true;
+    };
+    EXPECT_TRUE(is_taken({{.looks = 4, .waits = 4}}));
+    EXPECT_FALSE(is_taken({{.looks = 4, .waits = 5}}));
+    EXPECT_FALSE(is_taken({{.looks = 1'000'000'000}}));
+    EXPECT_FALSE(is_taken({{.rank = 1}, {.rank = 1}})) << "twice";
+    EXPECT_FALSE(is_taken({{.rank = 2}, {.rank = 1}}));
+}
+
+TEST(ReadingsMessage, IsRefusedWithARankThatIsToldOfTwice) {
+    const std::vector<RankReading> one{{.rank = 1}};
+    EXPECT_THROW(
+        decode_from_member(encode(FromMember(ReadingsMessage{.ranks = one, .ended = {1}}))),
+        UsageError);
+    EXPECT_THROW(decode_from_member(encode(FromMember(ReadingsMessage{.ended = {1, 1}}))),
+                 UsageError);
 }
 
 }  // namespace
