@@ -1,6 +1,7 @@
 // Numbers are read by from_chars: no blanks, no signs that are not a number's, no locale.
 #include "launcher/options/option_values.hpp"
 
+#include "contract/exit_status.hpp"
 #include "contract/injection.hpp"
 
 #include <ddp/error.hpp>
@@ -83,10 +84,9 @@ std::optional<std::vector<int>> read_ranks(std::string_view text) {
 }
 
 std::optional<int> read_signal(std::string_view name) {
-    if (name.starts_with("SIG")) name.remove_prefix(3);
+    const std::string whole = (name.starts_with("SIG") ? "" : "SIG") + std::string(name);
     for (int signal = 1; signal < NSIG; ++signal) {
-        const char* known = ::sigabbrev_np(signal);
-        if (known != nullptr && name == known) return signal;
+        if (contract::signal_name(signal) == whole) return signal;
     }
     return std::nullopt;
 }

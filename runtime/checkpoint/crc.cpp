@@ -109,8 +109,8 @@ std::uint64_t skip_lane(std::uint64_t crc) {
     return sum;
 }
 
-__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const std::byte> bytes,
-                                                               std::uint32_t before) {
+__attribute__((target("sse4.2,crc32"))) std::uint32_t by_instruction(
+    std::span<const std::byte> bytes, std::uint32_t before) {
     std::uint64_t crc = static_cast<std::uint32_t>(~before);
     for (; bytes.size() >= 3 * lane_bytes; bytes = bytes.subspan(3 * lane_bytes)) {
         std::uint64_t second = 0;

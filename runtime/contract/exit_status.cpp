@@ -1,13 +1,30 @@
-// Names of signals are the C library's; numbers are added, since people search for both.
+// Numbers are added to names of signals, since people search for both.
 #include "contract/exit_status.hpp"
 
 #include "contract/exit_code.hpp"
 
 #include <sys/wait.h>
 
-#include <cstring>
+#include <csignal>
 
 namespace ddp::contract {
+namespace {
+
+struct SignalName {
+    int signal;
+    const char* name;
+};
+constexpr SignalName signal_names[] = {
+    {SIGHUP, "SIGHUP"},       {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"},  {SIGILL, "SIGILL"},
+    {SIGTRAP, "SIGTRAP"},     {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},    {SIGFPE, "SIGFPE"},
+    {SIGKILL, "SIGKILL"},     {SIGUSR1, "SIGUSR1"}, {SIGSEGV, "SIGSEGV"},  {SIGUSR2, "SIGUSR2"},
+    {SIGPIPE, "SIGPIPE"},     {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"},  {SIGSTKFLT, "SIGSTKFLT"},
+    {SIGCHLD, "SIGCHLD"},     {SIGCONT, "SIGCONT"}, {SIGSTOP, "SIGSTOP"},  {SIGTSTP, "SIGTSTP"},
+    {SIGTTIN, "SIGTTIN"},     {SIGTTOU, "SIGTTOU"}, {SIGURG, "SIGURG"},    {SIGXCPU, "SIGXCPU"},
+    {SIGXFSZ, "SIGXFSZ"},     {SIGPROF, "SIGPROF"}, {SIGPOLL, "SIGPOLL"},  {SIGPWR, "SIGPWR"},
+    {SIGVTALRM, "SIGVTALRM"}, {SIGSYS, "SIGSYS"},   {SIGWINCH, "SIGWINCH"}};
+
+}  // namespace
 
 int ExitStatus::exit_code() const { return signal != 0 ? exit_signal_base + signal : code; }
 
@@ -16,9 +33,12 @@ ExitStatus exit_status_of(const siginfo_t& info) {
     return {.signal = info.si_status, .core_dumped = info.si_code == CLD_DUMPED};
 }
 
+// As glibc's sigabbrev_np(), which comes with 2.32.
 std::string signal_name(int signal) {
-    const char* name = ::sigabbrev_np(signal);
-    return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
+    for (const auto& [number, name] : signal_names) {
+        if (number == signal) return name;
+    }
+    return "signal " + std::to_string(signal);
 }
 
 std::string to_string(const ExitStatus& status) {

@@ -5,6 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <string>
+
 namespace ddp::launcher {
 namespace {
 
@@ -46,6 +49,15 @@ TEST(ExitStatus, ACoreDumpIsMentioned) {
 TEST(ExitStatus, ASignalWithoutANameHasItsNumber) {
     EXPECT_EQ(signal_name(40), "signal 40");
     EXPECT_EQ(to_string(ExitStatus{.signal = 40}), "signal 40");
+}
+
+// As the C library's, where it has them.
+TEST(ExitStatus, SignalsHaveTheUsualNames) {
+    for (int signal = 0; signal < 100; ++signal) {
+        const char* const name = ::sigabbrev_np(signal);
+        EXPECT_EQ(signal_name(signal),
+                  name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal));
+    }
 }
 
 }  // namespace
