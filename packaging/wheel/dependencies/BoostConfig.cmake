@@ -1,0 +1,12 @@
+# Boost's headers lie in DDP_HEADERS; its one library that ddp needs is built by this compiler from DDP_BOOST_SOURCE/libs.
+set(Boost_VERSION 1.81.0)
+set(Boost_FOUND TRUE)
+if(NOT TARGET Boost::headers)
+  add_library(Boost::headers INTERFACE IMPORTED GLOBAL)
+  file(GLOB sources ${DDP_BOOST_SOURCE}/libs/program_options/src/*.cpp)
+  add_library(ddp_boost_program_options STATIC EXCLUDE_FROM_ALL ${sources})
+  target_link_libraries(ddp_boost_program_options PUBLIC Boost::headers)
+  target_compile_features(ddp_boost_program_options PUBLIC cxx_std_17)
+  add_library(Boost::program_options ALIAS ddp_boost_program_options)
+endif()
+set(Boost_program_options_FOUND TRUE)

@@ -1,0 +1,26 @@
+# Zig's compiler (clang, with libc++ in the program) for Linux with an old glibc, or another processor: DDP_ZIG is the program,
+# DDP_ZIG_TARGET its name of both, such as x86_64-linux-gnu.2.28. Headers of libraries are those of DDP_HEADERS alone, as the
+# host's glibc is another.
+set(CMAKE_SYSTEM_NAME Linux)
+string(REGEX REPLACE "-.*" "" CMAKE_SYSTEM_PROCESSOR ${DDP_ZIG_TARGET})
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES DDP_ZIG DDP_ZIG_TARGET DDP_HEADERS)
+# CMake wants each of them as one program.
+set(folder ${CMAKE_BINARY_DIR}/zig)
+foreach(tool c++ ar ranlib)
+  set(arguments ${tool})
+  if(tool STREQUAL "c++")
+    set(arguments "c++ -target ${DDP_ZIG_TARGET}")
+  endif()
+  file(CONFIGURE OUTPUT ${folder}/${tool} CONTENT "#!/bin/sh\nexec ${DDP_ZIG} ${arguments} \"$@\"\n")
+  file(CHMOD ${folder}/${tool} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+endforeach()
+set(CMAKE_CXX_COMPILER ${folder}/c++)
+set(CMAKE_CXX_FLAGS_INIT "-isystem ${DDP_HEADERS} -include ${CMAKE_CURRENT_LIST_DIR}/old_glibc.h")
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-s -Wl,--gc-sections")
+set(CMAKE_AR ${folder}/ar CACHE FILEPATH "")
+set(CMAKE_RANLIB ${folder}/ranlib CACHE FILEPATH "")
+set(CMAKE_PREFIX_PATH ${CMAKE_CURRENT_LIST_DIR}/dependencies)
+set(CMAKE_FIND_ROOT_PATH ${CMAKE_CURRENT_LIST_DIR}/dependencies)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The wheel is built, installed into an environment of its own, used, and removed so that nothing is left.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset DDP_LAUNCH PYTHONPATH
+export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+files() { find "$work/environment" -not -name '*.pyc' -not -name __pycache__ | sort; }
+
+"$here/../../tools/wheel.sh" --output "$work"
+python3 -m venv "$work/environment"
+files >"$work/before"
+"$work/environment/bin/pip" install --quiet --no-compile --no-index "$work"/ddp_launch-*.whl
+bin=$work/environment/bin
+export PATH=$bin:$PATH
+
+[ "$(ddp-launch --no-python -n 2 sh -c 'echo $WORLD_SIZE' 2>/dev/null)" = $'2\n2' ] || fail "ddp-launch starts no workers"
+[ "$(head -c 4 "$bin/ddp-launch")" = $'\x7fELF' ] || fail "ddp-launch is a script"
+[ "$("$bin/python" -m ddp_launch --version)" = "$(ddp-launch --version)" ] || fail "python -m ddp_launch is another program"
+printf 'import os; print(os.environ["RANK"])' >"$work/rank.py"
+[ "$(ddp-launch -n 2 "$work/rank.py" 2>/dev/null | sort)" = $'0\n1' ] || fail "ddp-launch runs no script"
+ddp-bench all_reduce --max-bytes 1K >"$work/out" 2>&1 || fail "$(cat "$work/out")"
+grep -q '^# Out of bounds values : 0 OK$' "$work/out" || fail "$(cat "$work/out")"
+ddp-doctor >"$work/out" 2>&1 || [ $? -eq 1 ] || fail "$(cat "$work/out")"
+grep -q '^ddp-doctor: this host ' "$work/out" || fail "$(cat "$work/out")"
+"$bin/python" "$here/module_test.py"
+
+"$bin/pip" uninstall --quiet --yes ddp-launch
+files | diff "$work/before" - || fail "that is left (>) of the wheel, or gone"
