@@ -5,7 +5,8 @@
 #   tools/wheel.sh [--output DIR] [--target x86_64|aarch64]
 #
 # Into build-wheel/ go the compiler (the wheel `ziglang`: clang, with libc++), which pip fetches, and Boost's sources, which apt
-# fetches: both of these versions alone. Headers are the packages' of tools/install-deps.sh. The wheel lies in DIR (build-wheel).
+# fetches: both of these versions alone. Headers are the packages' of tools/install-deps.sh. The wheel lies in DIR (build-wheel),
+# in place of another one for that processor.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 zig_version=0.17.1 wheel_version=0.45.1 auditwheel_version=6.8.2
@@ -13,26 +14,34 @@ boost=1.81.0
 glibc=2.28
 
 work=$root/build-wheel output=$root/build-wheel processor=x86_64
-usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "$0"; }
+refuse() { echo "wheel.sh: $*; see --help" >&2; exit 2; }
 while [ $# -gt 0 ]; do
     case $1 in
+        --output | --target) [ $# -gt 1 ] || refuse "$1 needs a value" ;;&
         --output) output=$(mkdir -p "$2" && cd "$2" && pwd); shift 2 ;;
         --target) processor=$2; shift 2 ;;
         --help) usage; exit ;;
-        *) echo "wheel.sh: unknown argument $1; see --help" >&2; exit 2 ;;
+        *) refuse "unknown argument $1" ;;
     esac
 done
-case $processor in x86_64 | aarch64) ;; *) echo "wheel.sh: no wheel is known for $processor" >&2; exit 2 ;; esac
+case $processor in x86_64 | aarch64) ;; *) refuse "no wheel is known for $processor" ;; esac
+umask 022
 mkdir -p "$work"
+exec 9>"$work/lock"
+flock 9  # one at a time
+SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct 2>/dev/null || stat -c %Y "$root/CHANGELOG.md")
+export SOURCE_DATE_EPOCH ZIG_GLOBAL_CACHE_DIR=$work/zig-cache ZIG_LOCAL_CACHE_DIR=$work/zig-cache
 
 tools=$work/tools
-if [ "$(cat "$tools/complete" 2>/dev/null)" != "$zig_version $wheel_version $auditwheel_version" ]; then
+versions="$zig_version $wheel_version $auditwheel_version $root $(python3 --version)"
+if [ "$(cat "$tools/complete" 2>/dev/null)" != "$versions" ]; then
     python3 -m venv --clear "$tools"
     "$tools/bin/pip" --disable-pip-version-check install --quiet "ziglang==$zig_version" "wheel==$wheel_version" \
         "auditwheel==$auditwheel_version"
-    echo "$zig_version $wheel_version $auditwheel_version" >"$tools/complete"
+    echo "$versions" >"$tools/complete"
 fi
-zig=$("$tools/bin/python" -c 'import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).parent / "zig")')
+zig_folder=$("$tools/bin/python" -c 'import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).parent)')
 
 # What Debian's source package has, by a list of its own: that of the machine may name no sources.
 sources=$work/boost-$boost
@@ -45,7 +54,8 @@ if [ ! -e "$sources/complete" ]; then
         -o Dir::Cache="$sources/cache" -o APT::Sandbox::User=)
     "${apt[@]}" update
     (cd "$sources" && "${apt[@]}" source --download-only boost1.81)
-    tar -xJf "$sources/boost1.81_$boost.orig.tar.xz" -C "$sources" --strip-components=1 --wildcards '*/libs/program_options/src/*.cpp'
+    tar -xJf "$sources/boost1.81_$boost.orig.tar.xz" -C "$sources" --strip-components=1 --wildcards --no-wildcards-match-slash \
+        '*/libs/program_options/src/*.cpp' '*/LICENSE_1_0.txt'
     rm -rf "$sources"/*.tar.xz "$sources"/*.dsc "$sources/lists" "$sources/cache"
     touch "$sources/complete"
 fi
@@ -58,9 +68,19 @@ for library in boost spdlog fmt nlohmann; do
     ln -sfn "/usr/include/$library" "$headers/$library"
 done
 
+grep -q "BOOST_LIB_VERSION \"$(echo "${boost%.0}" | tr . _)\"" "$headers/boost/version.hpp" ||
+    { echo "wheel.sh: /usr/include/boost is not Boost $boost" >&2; exit 1; }
+
+# Made anew where it was made by others, or otherwise.
 build=$work/$processor
+stamp="$versions $(cat "$root/packaging/wheel/toolchain.cmake" "$root/packaging/wheel/old_glibc.h" "$root"/packaging/wheel/dependencies/* | sha256sum)"
+if [ "$(cat "$build/stamp" 2>/dev/null)" != "$stamp" ]; then
+    rm -rf "$build"
+    mkdir -p "$build"
+    echo "$stamp" >"$build/stamp"
+fi
 cmake -G Ninja -S "$root" -B "$build" -DCMAKE_TOOLCHAIN_FILE="$root/packaging/wheel/toolchain.cmake" -DCMAKE_BUILD_TYPE=Release \
-    -DDDP_ZIG="$zig" -DDDP_ZIG_TARGET="$processor-linux-gnu.$glibc" -DDDP_HEADERS="$headers" -DDDP_BOOST_SOURCE="$sources" \
+    -DDDP_ZIG="$zig_folder/zig" -DDDP_ZIG_TARGET="$processor-linux-gnu.$glibc" -DDDP_HEADERS="$headers" -DDDP_BOOST_SOURCE="$sources" \
     -DDDP_BUILD_TESTS=OFF -DDDP_BUILD_EXAMPLES=OFF -DDDP_WITH_CUDA=OFF -DDDP_WITH_GLOO=OFF -DDDP_WITH_UCX=OFF \
     -DDDP_WITH_TORCH=OFF -DDDP_INSTALL=OFF -DCMAKE_SKIP_RPATH=ON >"$work/configure.log" || { cat "$work/configure.log" >&2; exit 1; }
 programs=(ddp-launch ddp-bench ddp-doctor)
@@ -70,26 +90,32 @@ cmake --build "$build" --target "${programs[@]}" -j "$(nproc)"
 version=$(sed -n 's/.*define DDP_VERSION "\(.*\)"/\1/p' "$root/include/ddp/version.hpp")
 tag=py3-none-manylinux_${glibc/./_}_$processor
 parts=$work/parts-$processor
+about=$parts/ddp_launch-$version.dist-info
+scripts=$parts/ddp_launch-$version.data/scripts
 rm -rf "$parts"
-mkdir -p "$parts/ddp_launch-$version.dist-info/licenses" "$parts/ddp_launch-$version.data/scripts"
-cp -r "$root/packaging/wheel/ddp_launch" "$parts/"
-rm -rf "$parts/ddp_launch/__pycache__"
-for program in "${programs[@]}"; do
-    cp "$build/bin/$program" "$parts/ddp_launch-$version.data/scripts/"
+mkdir -p "$about/licenses" "$scripts" "$parts/ddp_launch"
+install -m 644 "$root"/packaging/wheel/ddp_launch/*.py "$parts/ddp_launch/"
+for program in "${programs[@]}"; do install -m 755 "$build/bin/$program" "$scripts/"; done
+install -m 644 "$root/LICENSE" "$about/licenses/"
+# Of what the programs have within.
+install -m 644 "$sources/LICENSE_1_0.txt" "$about/licenses/boost"
+for library in libspdlog-dev libfmt-dev nlohmann-json3-dev; do
+    install -m 644 "/usr/share/doc/$library/copyright" "$about/licenses/$library"
 done
-cp "$root/LICENSE" "$parts/ddp_launch-$version.dist-info/licenses/"
-sed "s/@VERSION@/$version/" "$root/packaging/wheel/METADATA.in" >"$parts/ddp_launch-$version.dist-info/METADATA"
-printf '%s\n' 'Wheel-Version: 1.0' 'Generator: tools/wheel.sh' 'Root-Is-Purelib: false' "Tag: $tag" \
-    >"$parts/ddp_launch-$version.dist-info/WHEEL"
-"$tools/bin/python" -m wheel pack --dest-dir "$output" "$parts" >/dev/null
-wheel=$output/ddp_launch-$version-$tag.whl
+for library in libcxx libcxxabi libunwind; do install -m 644 "$zig_folder/lib/$library/LICENSE.TXT" "$about/licenses/$library"; done
+{
+    sed "s/@VERSION@/$version/;/^$/,\$d" "$root/packaging/wheel/METADATA.in"
+    (cd "$about/licenses" && printf 'License-File: %s\n' *)
+    sed '/^$/,$!d' "$root/packaging/wheel/METADATA.in"
+} >"$about/METADATA"
+printf '%s\n' 'Wheel-Version: 1.0' 'Generator: tools/wheel.sh' 'Root-Is-Purelib: false' "Tag: $tag" >"$about/WHEEL"
+packed=$work/packed-$processor
+rm -rf "$packed"
+mkdir "$packed"
+"$tools/bin/python" -m wheel pack --dest-dir "$packed" "$parts" >/dev/null
 
-"$tools/bin/python" "$root/packaging/wheel/check_wheel.py" "$wheel" "$glibc"
-# auditwheel names the oldest glibc that would do.
-needed=$("$tools/bin/python" -m auditwheel show "$wheel" | grep -o "manylinux_2_[0-9]*_$processor\"" | tail -n 1)
-needed=${needed#manylinux_2_} needed=${needed%_"$processor"*}
-if [ -z "$needed" ] || [ "$needed" -gt "${glibc#2.}" ]; then
-    "$tools/bin/python" -m auditwheel show "$wheel" >&2
-    exit 1
-fi
-echo "$wheel: $(stat -c %s "$wheel") bytes"
+"$tools/bin/python" "$root/packaging/wheel/check_wheel.py" "$packed"/*.whl "$glibc" "$processor" "${programs[@]}"
+rm -f "$output"/ddp_launch-*_"$processor".whl
+mv "$packed"/*.whl "$output/"
+wheel=$(echo "$output"/ddp_launch-*_"$processor".whl)
+echo "pip install $wheel  # $(stat -c %s "$wheel") bytes"

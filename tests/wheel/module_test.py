@@ -1,6 +1,8 @@
 """The Python module ddp_launch: jobs, their results, and what is refused. Of the ddp-launch that DDP_LAUNCH names, or that is installed."""
+import contextlib
 import os
 import pathlib
+import pty
 import signal
 import subprocess
 import sys
@@ -37,13 +39,47 @@ class Run(unittest.TestCase):
         self.assertEqual((result.exit_code, lines), (0, ["1"]))
 
     def test_stops_a_job_after_its_time(self):
-        result = ddp_launch.run(["sleep", "60"], timeout=0.3, shutdown_timeout=5)
+        result = ddp_launch.run(["sleep", "60"], timeout=2, shutdown_timeout=5)
         self.assertTrue(result.timed_out)
         self.assertEqual(result.exit_code, 128 + signal.SIGTERM)
+        self.assertIn("still ran after 2 s and was stopped\nstopped by SIGTERM", result.report)
+
+    def test_may_take_as_long_as_it_wants(self):
+        self.assertEqual(ddp_launch.run(["true"], timeout=0), ddp_launch.LaunchResult(0))
 
     def test_adds_variables_and_options(self):
-        _, lines = lines_of("echo $COLOUR $DDP_LAUNCH_HOST; pwd >&2", environment={"COLOUR": "green"}, arguments=["--redirects=2"])
-        self.assertEqual(lines, ["green"])
+        os.environ["SIZE"] = "small"
+        with tempfile.TemporaryDirectory() as logs:
+            _, lines = lines_of(
+                "echo $COLOUR $SIZE $DDP_LAUNCH_HOST; echo words >&2",
+                environment={"COLOUR": "green", "SIZE": "large"},
+                log_dir=logs,
+                arguments=["--redirects=3"],
+            )
+            self.assertEqual(lines, ["green large"])
+            files = [path for path in pathlib.Path(logs).rglob("*") if path.is_file()]
+            self.assertIn("words\n", [path.read_text() for path in files])
+
+    def test_a_script_is_run_by_python(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "train.py")
+            script.write_text("import sys; sys.exit(int(sys.argv[1]))")
+            self.assertEqual(ddp_launch.run([str(script), "9"]).exit_code, 9)
+
+    def test_an_old_python_will_do(self):
+        with without(os, "pidfd_open"):
+            self.assertEqual(ddp_launch.run(["sh", "-c", "exit 3"]).exit_code, 3)
+
+    def test_a_closed_stdin_is_no_hindrance(self):
+        program = "import ddp_launch; print(ddp_launch.run(['true']).ok)"
+        closed = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-c", program]
+        self.assertEqual(subprocess.run(closed, stdout=subprocess.PIPE, text=True).stdout, "True\n")
+
+    def test_what_ends_without_a_result_has_not_succeeded(self):
+        with launcher("/bin/true"):
+            result = ddp_launch.run(["true"])
+        self.assertEqual(result.exit_code, 1)
+        self.assertIn("/true is gone and has left no result", result.report)
 
     def test_a_program_that_is_not_there_is_a_result(self):
         result = ddp_launch.run(["/nowhere/train"])
@@ -58,17 +94,16 @@ class Run(unittest.TestCase):
         for command in ([], "sleep 1", [""]):
             with self.assertRaises(ValueError):
                 ddp_launch.run(command)
+        with self.assertRaisesRegex(ValueError, "whole seconds"):
+            ddp_launch.run(["true"], shutdown_timeout=2.5)
 
     def test_a_launcher_that_is_not_there_is_an_error(self):
-        named = os.environ.get("DDP_LAUNCH")
-        os.environ["DDP_LAUNCH"] = "/nowhere/ddp-launch"
-        try:
-            with self.assertRaisesRegex(ddp_launch.LaunchError, "cannot start /nowhere/ddp-launch: No such file"):
+        with launcher("/nowhere/ddp-launch"):
+            with self.assertRaisesRegex(ddp_launch.LaunchError, "DDP_LAUNCH is /nowhere/ddp-launch, which is no program"):
                 ddp_launch.run(["true"])
-        finally:
-            os.environ.pop("DDP_LAUNCH")
-            if named:
-                os.environ["DDP_LAUNCH"] = named
+            said = subprocess.run([sys.executable, "-m", "ddp_launch"], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(said.returncode, 1)
+        self.assertIn("ddp_launch: DDP_LAUNCH is /nowhere/ddp-launch", said.stderr)
 
     def test_a_launcher_that_was_killed_is_a_result(self):
         result = ddp_launch.run(["sh", "-c", "kill -9 $(ps -o ppid= $PPID)"])
@@ -76,18 +111,52 @@ class Run(unittest.TestCase):
         self.assertIn("is gone and has left no result", result.report)
 
 
+    # As one is whose SIGCHLD another library handles.
+    def test_a_launcher_that_somebody_else_has_waited_for_has_not_succeeded(self):
+        program = """
+import ddp_launch, signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+print(ddp_launch.run(["sh", "-c", "kill -9 $(ps -o ppid= $PPID)"]).ok, ddp_launch.run(["sh", "-c", "exit 5"]).exit_code)
+"""
+        said = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(said.stdout, "False 5\n")
+
+
+@contextlib.contextmanager
+def launcher(path):
+    named = os.environ.get("DDP_LAUNCH")
+    os.environ["DDP_LAUNCH"] = path
+    try:
+        yield
+    finally:
+        os.environ.pop("DDP_LAUNCH")
+        if named:
+            os.environ["DDP_LAUNCH"] = named
+
+
+@contextlib.contextmanager
+def without(module, name):
+    known = getattr(module, name)
+    delattr(module, name)
+    try:
+        yield
+    finally:
+        setattr(module, name, known)
+
+
 class End(unittest.TestCase):
     """Of a program that runs a job."""
 
-    def start(self, catching):
-        program = f"""
+    program_text = """
 import ddp_launch
 try:
     ddp_launch.run(["sh", "-c", "echo $$; exec sleep 600"], shutdown_timeout=5)
-except {catching}:
+except KeyboardInterrupt:
     print("caught", flush=True)
 """
-        self.program = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+
+    def start(self):
+        self.program = subprocess.Popen([sys.executable, "-c", self.program_text], stdout=subprocess.PIPE, text=True)
         return int(self.program.stdout.readline())
 
     def lives(self, pid):
@@ -105,17 +174,32 @@ except {catching}:
         return False
 
     def test_a_killed_one_leaves_nothing(self):
-        worker = self.start("KeyboardInterrupt")
+        worker = self.start()
         self.program.kill()
         self.program.communicate()
         self.assertTrue(self.wait_for_end(worker))
 
     def test_an_interrupted_one_has_ended_the_job_before_it_goes_on(self):
-        worker = self.start("KeyboardInterrupt")
+        worker = self.start()
         self.program.send_signal(signal.SIGINT)
         self.assertEqual(self.program.stdout.readline(), "caught\n")
         self.assertFalse(self.lives(worker))
         self.program.communicate()
+
+    def test_ctrl_c_at_its_terminal_does_the_same(self):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execv(sys.executable, [sys.executable, "-c", self.program_text])
+        with os.fdopen(terminal, "rb", buffering=0) as said:
+            text = b""
+            while not text.strip().split(b"\n")[-1].strip().isdigit() or not text.endswith(b"\n"):
+                text += said.read(1)
+            worker = int(text.strip().split(b"\n")[-1])
+            os.write(terminal, b"\x03")
+            while b"caught" not in text:
+                text += said.read(1)
+            self.assertFalse(self.lives(worker))
+            os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":

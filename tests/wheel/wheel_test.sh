@@ -11,9 +11,35 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 files() { find "$work/environment" -not -name '*.pyc' -not -name __pycache__ | sort; }
 
 "$here/../../tools/wheel.sh" --output "$work"
+wheel=$(echo "$work"/ddp_launch-*.whl)
+
+# The check sees what is wrong.
+refuses() {
+    local why=$1
+    shift
+    ! "$here/../../build-wheel/tools/bin/python" "$here/../../packaging/wheel/check_wheel.py" "$@" 2>"$work/out" || fail "no fault is seen: $why"
+    grep -q "$why" "$work/out" || fail "not for $why: $(cat "$work/out")"
+}
+programs=(ddp-launch ddp-bench ddp-doctor)
+refuses 'ddp-launch needs GLIBC_2\.' "$wheel" 2.17 "$(uname -m)" "${programs[@]}"
+refuses 'auditwheel would call it manylinux_2_' "$wheel" 2.17 "$(uname -m)" "${programs[@]}"
+refuses 'its programs are ' "$wheel" 2.28 "$(uname -m)" ddp-launch ddp-bench
+mkdir "$work/poor"
+poor=$work/poor/${wheel##*/}
+python3 - "$wheel" "$poor" <<'END'
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as wheel, zipfile.ZipFile(sys.argv[2], "w") as poor:
+    for info in wheel.infolist():
+        if not info.filename.endswith("/libcxx"):
+            info.external_attr = 0o644 << 16
+            poor.writestr(info, wheel.read(info))
+END
+refuses "the licences {'libcxx'} are missing" "$poor" 2.28 "$(uname -m)" "${programs[@]}"
+refuses 'ddp-launch is no program by its mode' "$poor" 2.28 "$(uname -m)" "${programs[@]}"
+
 python3 -m venv "$work/environment"
 files >"$work/before"
-"$work/environment/bin/pip" install --quiet --no-compile --no-index "$work"/ddp_launch-*.whl
+"$work/environment/bin/pip" install --quiet --no-compile --no-index "$wheel"
 bin=$work/environment/bin
 export PATH=$bin:$PATH
 
