@@ -43,20 +43,29 @@ if [ "$(cat "$tools/complete" 2>/dev/null)" != "$versions" ]; then
 fi
 zig_folder=$("$tools/bin/python" -c 'import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).parent)')
 
-# What Debian's source package has, by a list of its own: that of the machine may name no sources.
+# What Debian's source package has. Where this machine's lists name packages they are asked for sources, too.
+name_sources() {
+    local list
+    mkdir -p "$1"
+    for list in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+        [ ! -s "$list" ] || sed -n 's/^deb[[:space:]]/deb-src /p' "$list" >"$1/${list##*/}.list"
+    done
+    for list in /etc/apt/sources.list.d/*.sources; do
+        [ ! -s "$list" ] || sed 's/^Types:.*/Types: deb-src/' "$list" >"$1/${list##*/}"
+    done
+}
 sources=$work/boost-$boost
 if [ ! -e "$sources/complete" ]; then
     rm -rf "$sources"
     mkdir -p "$sources/lists" "$sources/cache"
-    printf '%s\n' 'Types: deb-src' 'URIs: http://deb.debian.org/debian' 'Suites: bookworm' 'Components: main' \
-        'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg' >"$sources/list.sources"
-    apt=(apt-get -qq -o Dir::Etc::SourceList="$sources/list.sources" -o Dir::Etc::SourceParts=- -o Dir::State::Lists="$sources/lists"
+    name_sources "$sources/parts"
+    apt=(apt-get -qq -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts="$sources/parts" -o Dir::State::Lists="$sources/lists"
         -o Dir::Cache="$sources/cache" -o APT::Sandbox::User=)
-    "${apt[@]}" update
+    "${apt[@]}" update || true  # some may have no sources
     (cd "$sources" && "${apt[@]}" source --download-only boost1.81)
     tar -xJf "$sources/boost1.81_$boost.orig.tar.xz" -C "$sources" --strip-components=1 --wildcards --no-wildcards-match-slash \
         '*/libs/program_options/src/*.cpp' '*/LICENSE_1_0.txt'
-    rm -rf "$sources"/*.tar.xz "$sources"/*.dsc "$sources/lists" "$sources/cache"
+    rm -rf "$sources"/*.tar.xz "$sources"/*.dsc "$sources/lists" "$sources/cache" "$sources/parts"
     touch "$sources/complete"
 fi
 

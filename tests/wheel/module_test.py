@@ -106,7 +106,7 @@ class Run(unittest.TestCase):
         self.assertIn("ddp_launch: DDP_LAUNCH is /nowhere/ddp-launch", said.stderr)
 
     def test_a_launcher_that_was_killed_is_a_result(self):
-        result = ddp_launch.run(["sh", "-c", "kill -9 $(ps -o ppid= $PPID)"])
+        result = ddp_launch.run(["sh", "-c", "kill -9 $(sed -n s/^PPid://p /proc/$PPID/status)"])
         self.assertEqual(result.exit_code, 128 + signal.SIGKILL)
         self.assertIn("is gone and has left no result", result.report)
 
@@ -116,7 +116,7 @@ class Run(unittest.TestCase):
         program = """
 import ddp_launch, signal
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-print(ddp_launch.run(["sh", "-c", "kill -9 $(ps -o ppid= $PPID)"]).ok, ddp_launch.run(["sh", "-c", "exit 5"]).exit_code)
+print(ddp_launch.run(["sh", "-c", "kill -9 $(sed -n s/^PPid://p /proc/$PPID/status)"]).ok, ddp_launch.run(["sh", "-c", "exit 5"]).exit_code)
 """
         said = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
         self.assertEqual(said.stdout, "False 5\n")

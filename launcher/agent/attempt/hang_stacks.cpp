@@ -14,7 +14,6 @@ namespace {
 
 // Verdicts may come in turns; each reading stops ranks for a moment.
 constexpr std::chrono::seconds least_between{5};
-constexpr std::size_t most_silent = 64;  // ranks of a host that are read together
 constexpr StackReader::Milliseconds time_for_one{200};
 
 bool has_joined(const Worker& worker, const WatchedWorkers& workers) {
@@ -39,7 +38,7 @@ void HangStacks::look_at_silent(Time now, const WatchedWorkers& workers) {
 
 std::optional<std::vector<RankRuns>> HangStacks::take_threads(Time now,
                                                               const WatchedWorkers& workers) {
-    if (!is_wanted_ || workers.all.size() > most_silent) return std::nullopt;
+    if (!is_wanted_ || workers.all.size() > most_silent_ranks) return std::nullopt;
     if (reader_.is_reading()) return std::nullopt;  // which makes them run
     const bool any_has_joined = std::ranges::any_of(
         workers.all, [&](const Worker& worker) { return has_joined(worker, workers); });
@@ -50,7 +49,7 @@ std::optional<std::vector<RankRuns>> HangStacks::take_threads(Time now,
 }
 
 void HangStacks::read_silent(Time now, const WatchedWorkers& workers, std::uint64_t question) {
-    if (!is_wanted_ || workers.all.size() > most_silent) return;
+    if (!is_wanted_ || workers.all.size() > most_silent_ranks) return;
     const bool is_free = !reader_.is_reading();
     if (is_free) {
         question_ = question;

@@ -122,11 +122,8 @@ HangInquiry::News HangInquiry::take_news(Time now) {
     }
     News news;
     const std::optional<Verdict> before = news_.verdict();
-    const std::vector<RankState> ranks = ranks_seen(question_);
-    const bool any_records =
-        std::ranges::any_of(ranks, [](const RankState& rank) { return rank.record.pid != 0; });
-    if (any_records) by_stacks_.reset();
-    news.texts = news_.consider(now, ranks, usual, is_held_for_debugger, by_stacks_);
+    news.texts =
+        news_.consider(now, ranks_seen(question_), usual, is_held_for_debugger, by_stacks_);
     const std::optional<Verdict>& verdict = news_.verdict();
     is_alarm_ = is_alarm_ || verdict.has_value();
     if (verdict && (!before || !before->is_same_as(*verdict))) {

@@ -42,7 +42,7 @@ public:
     void note(MemberId by, SightingMessage message);
     void note(MemberId by, StacksMessage message);
 
-    // What SilentInquiry has found; where ranks record something it counts no more.
+    // What SilentInquiry has found, of ranks that record nothing.
     void note_by_stacks(const std::optional<Verdict>& verdict);
 
     // To all hosts of the round; nothing: none is due.

@@ -28,6 +28,7 @@ struct Inquiries {
     bool note(HangInquiry::Time now, MemberId by, const FromMember& message) {
         if (const auto* sighting = std::get_if<SightingMessage>(&message)) {
             hangs.note(by, *sighting);
+            silent.note(*sighting);
         } else if (const auto* stacks = std::get_if<StacksMessage>(&message)) {
             hangs.note(by, *stacks);
         } else if (const auto* told = std::get_if<RowsMessage>(&message)) {

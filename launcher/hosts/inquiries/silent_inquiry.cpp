@@ -56,6 +56,12 @@ void SilentInquiry::note(MemberId by, const EndedMessage& message) {
     if (is_own && message.round == round_.round) ended_.insert(message.end.rank);
 }
 
+void SilentInquiry::note(const SightingMessage& message) {
+    const bool any_records = std::ranges::any_of(
+        message.seen.ranks, [](const RankState& rank) { return rank.record.pid != 0; });
+    if (any_records && message.round == round_.round) judge_.forget();
+}
+
 // Its agent looks at none of them any more, and answers nothing.
 bool SilentInquiry::has_ended(const HostRanks& host) const {
     for (int i = 0; i < host.slots; ++i) {

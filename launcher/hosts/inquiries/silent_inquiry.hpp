@@ -38,6 +38,8 @@ public:
     void note(Time now, MemberId by, const ThreadsMessage& message);
     void note(MemberId by, ReadingsMessage message);
     void note(MemberId by, const EndedMessage& message);
+    // Ranks that record are others' business.
+    void note(const SightingMessage& message);
 
     // To all hosts of the round; nothing: none is due. Judges what they have told before.
     std::optional<ReadMessage> take_question(Time now);

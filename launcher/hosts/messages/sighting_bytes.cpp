@@ -135,15 +135,13 @@ std::vector<const OperationRecord*> operations_to_tell(const RankRecord& record)
 
 void put(MessageWriter& out, const RankState& rank) {
     const RankRecord& record = rank.record;
-    const ProcessState& process = rank.process;
     out.number(rank.rank).flag(rank.has_ended);
     put_time(out, rank.started);
     out.number(std::max(0, record.pid));  // whatever its page says
     put_enum(out, record.phase);
     out.flag(record.is_at_checkpoint).flag(record.waits_unrecorded).number(record.step);
     put_time(out, record.joined);
-    out.number(process.pid).small(static_cast<std::uint8_t>(process.state));
-    out.number(process.tracer).flag(process.is_frozen).text(process.waits_in);
+    put_process(out, rank.process);
     put_optional_time(out, rank.held_since);
     const double share =
         std::clamp(rank.cpu_share.value_or(0), 0.0, most_processors) * parts_of_a_processor;
@@ -165,11 +163,7 @@ RankState take_rank(MessageReader& in) {
     rank.record.waits_unrecorded = in.flag();
     rank.record.step = in.wide();
     rank.record.joined = take_time(in);
-    rank.process.pid = in.number();
-    rank.process.state = static_cast<char>(in.small(127));
-    rank.process.tracer = in.number();
-    rank.process.is_frozen = in.flag();
-    rank.process.waits_in = in.words();
+    rank.process = take_process(in);
     rank.held_since = take_optional_time(in);
     const std::int64_t share = in.wide();
     const bool is_one =
@@ -242,6 +236,21 @@ RankPace take_pace(MessageReader& in) {
 }
 
 }  // namespace
+
+void put_process(MessageWriter& out, const ProcessState& process) {
+    out.number(process.pid).small(static_cast<std::uint8_t>(process.state));
+    out.number(process.tracer).flag(process.is_frozen).words(process.waits_in);
+}
+
+ProcessState take_process(MessageReader& in) {
+    ProcessState process;
+    process.pid = in.number();
+    process.state = static_cast<char>(in.small(127));
+    process.tracer = in.number();
+    process.is_frozen = in.flag();
+    process.waits_in = in.words();
+    return process;
+}
 
 void put_paces(MessageWriter& out, const Paces& paces) {
     out.number(std::int64_t{paces.time.count()}).flag(paces.tcp.has_value());

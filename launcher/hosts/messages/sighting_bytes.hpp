@@ -2,6 +2,7 @@
 #pragma once
 
 #include "launcher/hosts/messages/message_bytes.hpp"
+#include "launcher/verdict/process_state.hpp"
 #include "launcher/verdict/rank_pace.hpp"
 #include "launcher/verdict/rank_state.hpp"
 
@@ -19,6 +20,10 @@ Sighting take_sighting(MessageReader& in);
 // The same of Paces; times of processes' use are by the member's clock.
 void put_paces(MessageWriter& out, const Paces& paces);
 Paces take_paces(MessageReader& in);
+
+// What a rank's process does, without the processors and the memory that it has used.
+void put_process(MessageWriter& out, const ProcessState& process);
+ProcessState take_process(MessageReader& in);
 
 // To a clock that shows so much more.
 void shift_clock(Sighting& seen, std::chrono::nanoseconds by);

@@ -1,12 +1,12 @@
 #include "launcher/hosts/messages/silent_message.hpp"
 
+#include "launcher/hosts/messages/sighting_bytes.hpp"
+
 #include <algorithm>
-#include <limits>
 
 namespace ddp::launcher {
 namespace {
 
-constexpr std::size_t most_silent_ranks = 64;
 constexpr int most_looks = 1'000;  // since the last message
 constexpr std::size_t most_told_threads = 2 * most_silent_ranks;
 
@@ -20,29 +20,14 @@ ThreadRuns take_runs(MessageReader& in) {
     return runs;
 }
 
-void put(MessageWriter& out, const ProcessState& process) {
-    out.number(std::int64_t{process.pid}).small(static_cast<std::uint8_t>(process.state));
-    out.number(std::int64_t{process.tracer}).flag(process.is_frozen);
-    out.number(std::int64_t{process.cpu_time.count()}).words(process.waits_in);
-}
-ProcessState take_process(MessageReader& in) {
-    ProcessState process;
-    process.pid = in.number();
-    process.state = static_cast<char>(in.small(std::numeric_limits<char>::max()));
-    process.tracer = in.number();
-    process.is_frozen = in.flag();
-    process.cpu_time = std::chrono::milliseconds(in.duration().count());
-    process.waits_in = in.words();
-    return process;
-}
-
 void put(MessageWriter& out, const RankReading& one) {
     out.number(one.rank).number(std::int64_t{one.pid});
     out.flag(one.is_whole).flag(one.in_python).flag(one.has_problem).flag(one.call.has_value());
     if (one.call)
         out.words(one.call->name).words(one.call->place).number(std::int64_t{one.call->tid});
     out.number(clock_ns_of(one.at)).words(one.own_frame);
-    put(out, one.process);
+    put_process(out, one.process);
+    out.number(std::int64_t{one.process.cpu_time.count()});
     out.flag(one.runs.has_value());
     if (one.runs) put(out, *one.runs);
 }
@@ -62,6 +47,7 @@ RankReading take_reading(MessageReader& in) {
     one.at = std::chrono::steady_clock::time_point(in.duration());
     one.own_frame = in.words();
     one.process = take_process(in);
+    one.process.cpu_time = std::chrono::milliseconds(in.duration().count());
     if (in.flag()) one.runs = take_runs(in);
     return one;
 }

@@ -8,10 +8,13 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 
 namespace ddp::launcher {
+
+inline constexpr std::size_t most_silent_ranks = 64;  // of a host, that are read together
 
 // What a rank waits in, as its stacks tell.
 struct StackCall {

@@ -31,19 +31,6 @@ bool are_read_alike(std::span<const RankReading> ranks) {
 
 }  // namespace
 
-bool may_wait_for_others(const std::string& system_call) {
-    constexpr std::array<std::string_view, 9> calls{"futex",
-                                                    "poll",
-                                                    "ppoll",
-                                                    "select",
-                                                    "pselect",
-                                                    "epoll_wait",
-                                                    "recvfrom of a socket",
-                                                    "recvmsg of a socket",
-                                                    "read of a socket"};
-    return std::ranges::find(calls, system_call) != calls.end();
-}
-
 void SilentPace::begin_stretch(Time now, std::span<const RankRuns> ranks) {
     begun_ = now;
     waits_.clear();

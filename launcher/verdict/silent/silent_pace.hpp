@@ -28,9 +28,6 @@
 
 namespace ddp::launcher {
 
-// What the first thread of a rank does, as system_call_of() says: it may wait for another rank.
-bool may_wait_for_others(const std::string& system_call);
-
 class SilentPace {
 public:
     using Time = RankState::Time;

@@ -1,11 +1,25 @@
 #include "launcher/verdict/silent/silent_threads.hpp"
 
-#include "launcher/verdict/silent/silent_pace.hpp"
 #include "launcher/verdict/system_call.hpp"
 
-#include <utility>
+#include <algorithm>
+#include <array>
+#include <string_view>
 
 namespace ddp::launcher {
+
+bool may_wait_for_others(const std::string& system_call) {
+    constexpr std::array<std::string_view, 9> calls{"futex",
+                                                    "poll",
+                                                    "ppoll",
+                                                    "select",
+                                                    "pselect",
+                                                    "epoll_wait",
+                                                    "recvfrom of a socket",
+                                                    "recvmsg of a socket",
+                                                    "read of a socket"};
+    return std::ranges::find(calls, system_call) != calls.end();
+}
 
 std::optional<std::vector<RankRuns>> SilentThreads::take(Time now, const WatchedWorkers& workers) {
     if (next_look_ && now < *next_look_) return std::nullopt;

@@ -9,9 +9,13 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace ddp::launcher {
+
+// What the first thread of a rank does, as system_call_of() says: it may wait for another rank.
+bool may_wait_for_others(const std::string& system_call);
 
 class SilentThreads {
 public:

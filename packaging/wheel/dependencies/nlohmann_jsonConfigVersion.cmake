@@ -1,2 +1,2 @@
-set(PACKAGE_VERSION 1.81.0)
+# Whichever tools/install-deps.sh has installed.
 set(PACKAGE_VERSION_COMPATIBLE TRUE)

@@ -355,17 +355,6 @@ TEST_F(HangByStacks, IsTakenBackThoughAHostOfItAnswersNoMore) {
     EXPECT_FALSE(inquiry.facts(false));
 }
 
-TEST_F(HangByStacks, CountsNoMoreOnceARankRecords) {
-    EXPECT_THAT(look(found).texts, SizeIs(1));
-    inquiry.note_by_stacks(found);
-    let_pass(300ms);
-    const std::uint64_t question = ask();
-    hear_first(0ms, 0ms, question);
-    hear_second(0ms, 0ms, question);
-    EXPECT_THAT(inquiry.take_news(now).texts, ElementsAre(HasSubstr("the job goes on")));
-    EXPECT_FALSE(inquiry.facts(false));
-}
-
 TEST_F(HangInquiryTest, IsNobodysBusinessWhenItIsOff) {
     start_over(OnHang::ignore);
     hear_first(600ms, 600ms);

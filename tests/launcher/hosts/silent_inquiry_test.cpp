@@ -219,7 +219,22 @@ TEST_F(SilentInquiryTest, NeedsNothingOfAHostWhoseRanksHaveEnded) {
     EXPECT_THAT(inquiry.verdict()->text, HasSubstr("ranks 2, 3 never will be: they have ended"));
 }
 
-// As its ranks have begun to record.
+TEST_F(SilentInquiryTest, TakesItBackWhenARankRecords) {
+    let_pass(40s);
+    ASSERT_TRUE(inquiry.verdict());
+    SightingMessage seen{.round = 1, .seen = {.ranks = {{.rank = 0}, {.rank = 1}}}};
+    seen.seen.ranks[1].record.pid = 101;
+    inquiry.note(seen);
+    EXPECT_TRUE(inquiry.verdict()) << "that was another round";
+    seen.round = 2;
+    inquiry.note(seen);
+    EXPECT_FALSE(inquiry.verdict());
+    seen.seen.ranks[1].record.pid = 0;
+    let_pass(40s);
+    inquiry.note(seen);
+    EXPECT_TRUE(inquiry.verdict());
+}
+
 TEST_F(SilentInquiryTest, TakesItBackWhenAHostTellsNothingForLong) {
     let_pass(40s);
     ASSERT_TRUE(inquiry.verdict());

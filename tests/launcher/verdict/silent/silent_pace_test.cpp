@@ -192,14 +192,5 @@ TEST_F(SilentJob, BeginsAnewWithOtherProcesses) {
     EXPECT_THAT(said[0], HasSubstr("rank 1 slows down rank 0: "));
 }
 
-TEST(MayWaitForOthers, IsWhereAThreadWaitsForAThreadOrASocket) {
-    for (const char* const call : {"futex", "poll", "epoll_wait", "recvfrom of a socket"}) {
-        EXPECT_TRUE(may_wait_for_others(call)) << call;
-    }
-    for (const char* const call : {"", "clock_nanosleep", "read of /data/x", "wait4", "recvfrom"}) {
-        EXPECT_FALSE(may_wait_for_others(call)) << call;
-    }
-}
-
 }  // namespace
 }  // namespace ddp::launcher

@@ -85,5 +85,14 @@ TEST_F(SilentThreadsTest, AreLookedAtNoMoreAfterTheEnd) {
     EXPECT_FALSE(threads_.take(now_ + 1h, {pages_, workers_, 4, 6}));
 }
 
+TEST(MayWaitForOthers, IsWhereAThreadWaitsForAThreadOrASocket) {
+    for (const char* const call : {"futex", "poll", "epoll_wait", "recvfrom of a socket"}) {
+        EXPECT_TRUE(may_wait_for_others(call)) << call;
+    }
+    for (const char* const call : {"", "clock_nanosleep", "read of /data/x", "wait4", "recvfrom"}) {
+        EXPECT_FALSE(may_wait_for_others(call)) << call;
+    }
+}
+
 }  // namespace
 }  // namespace ddp::launcher::testing
