@@ -52,6 +52,7 @@ public:
     Counter& operator=(const Counter&) = delete;
 
     void add() { ++*value_; }
+    long value() const { return *value_; }
     bool moves() const {
         const long before = *value_;
         for (int i = 0; i < 500; ++i) {
@@ -119,13 +120,18 @@ std::vector<RankStacks> read(std::vector<StackReader::Wanted> wanted,
     }
 }
 
+// On a host that is too busy to stop a thread in time that one is left out: once more, then.
+std::vector<RankStacks> read_whole(const StackReader::Wanted& wanted) {
+    std::vector<RankStacks> all = read({wanted});
+    for (int i = 0; i < 20 && !all.at(0).has_all_native; ++i) all = read({wanted});
+    return all;
+}
+
 TEST(StackReader, NamesTheCallsOfEachThreadWhichGoOn) {
     Counter counter;
     const Program program(counter, 2);
     ASSERT_TRUE(counter.moves());
-    std::vector<RankStacks> all = read({{3, program.pid()}});
-    // On a host that is too busy to stop a thread in time that one is left out.
-    for (int i = 0; i < 20 && !all.at(0).has_all_native; ++i) all = read({{3, program.pid()}});
+    const std::vector<RankStacks> all = read_whole({3, program.pid()});
     ASSERT_THAT(all, SizeIs(1));
     EXPECT_EQ(all[0].rank, 3);
     EXPECT_EQ(all[0].pid, program.pid());
@@ -167,10 +173,14 @@ TEST(StackReader, ReadsOneThatIsStoppedAndLeavesItSo) {
     ASSERT_EQ(::kill(program.pid(), SIGSTOP), 0);
     int status = 0;
     ASSERT_EQ(::waitpid(program.pid(), &status, WUNTRACED), program.pid());
-    const std::vector<RankStacks> all = read({{0, program.pid()}});
+    const long before = counter.value();
+    const std::vector<RankStacks> all = read_whole({0, program.pid()});
     ASSERT_THAT(all.at(0).native, SizeIs(1)) << all[0].problem;
     EXPECT_THAT(functions_of(all[0].native[0]), Contains("ddp_test_calls_it"));
+    // From the reader's stop to its own it passes through the kernel's run queue.
+    for (int i = 0; i < 1000 && program.state() != 'T'; ++i) std::this_thread::sleep_for(10ms);
     EXPECT_EQ(program.state(), 'T');
+    EXPECT_EQ(counter.value(), before);
     ASSERT_EQ(::kill(program.pid(), SIGCONT), 0);
     EXPECT_TRUE(counter.moves());
 }
