@@ -1,4 +1,4 @@
-# What `cmake --install` copies: the library, its headers, ddp-launch, ddp-bench, ddp-doctor, the CMake package
+# What `cmake --install` copies: the library, its headers, ddp-launch with its manual page, ddp-bench, ddp-doctor, the CMake package
 # `ddp` and ddp.pc. A user needs none of ddp's own dependencies, and libgloo only to
 # run backend gloo.
 include(CMakePackageConfigHelpers)
@@ -15,6 +15,9 @@ if(DDP_BUILD_TOOLS)
   install(TARGETS ddp-bench RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   if(DDP_BUILD_LAUNCHER)
     install(TARGETS ddp-doctor RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    if(TARGET ddp-manual-files)
+      install(DIRECTORY ${PROJECT_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATADIR})
+    endif()
   endif()
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ddp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -3,9 +3,9 @@
 #
 #   tools/install-deps.sh              to build and test ddp
 #   tools/install-deps.sh --interop    also the peers of the interop tests and of benchmarks: PyTorch, LibTorch, Open MPI, MPICH;
-#                                      valgrind; ssh; a browser; clang for the fuzzer and for the check of classes; and into .interop, by pip,
-#                                      Python's safetensors, py-spy and a checker of Kubernetes' manifests, and the daemons of ssh, Slurm, MUNGE
-#                                      and Prometheus, unpacked, so that none of them starts here
+#                                      valgrind; ssh; a browser; zsh, fish and mandoc; clang for the fuzzer and for the check of classes; and
+#                                      into .interop, by pip, Python's safetensors, py-spy and a checker of Kubernetes' manifests, and the daemons
+#                                      of ssh, Slurm, MUNGE and Prometheus, unpacked, so that none of them starts here
 #   tools/install-deps.sh --asan       also clang and its linker, for preset asan
 #   tools/install-deps.sh --soak       also what a few tests labelled soak are skipped without: debootstrap; podman and runc
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
@@ -27,7 +27,7 @@ packages=(
     iproute2 util-linux
 )
 interop_packages=(openssh-client python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv
-    clang-format python3-clang-14 clang-tidy chromium-headless-shell)
+    clang-format python3-clang-14 clang-tidy chromium-headless-shell zsh fish mandoc)
 asan_packages=(clang libclang-rt-14-dev lld)
 
 daemon_packages=(openssh-server libwrap0 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libmunge2

@@ -93,7 +93,10 @@ cmake -G Ninja -S "$root" -B "$build" -DCMAKE_TOOLCHAIN_FILE="$root/packaging/wh
     -DDDP_BUILD_TESTS=OFF -DDDP_BUILD_EXAMPLES=OFF -DDDP_WITH_CUDA=OFF -DDDP_WITH_GLOO=OFF -DDDP_WITH_UCX=OFF \
     -DDDP_WITH_TORCH=OFF -DDDP_INSTALL=OFF -DCMAKE_SKIP_RPATH=ON >"$work/configure.log" || { cat "$work/configure.log" >&2; exit 1; }
 programs=(ddp-launch ddp-bench ddp-doctor)
-cmake --build "$build" --target "${programs[@]}" -j "$(nproc)"
+targets=("${programs[@]}")
+# What is built for another processor is not run.
+[ "$processor" != "$(uname -m)" ] || targets+=(ddp-manual-files)
+cmake --build "$build" --target "${targets[@]}" -j "$(nproc)"
 
 # The parts of a wheel, which `wheel pack` lists and packs.
 version=$(sed -n 's/.*define DDP_VERSION "\(.*\)"/\1/p' "$root/include/ddp/version.hpp")
@@ -105,6 +108,10 @@ rm -rf "$parts"
 mkdir -p "$about/licenses" "$scripts" "$parts/ddp_launch"
 install -m 644 "$root"/packaging/wheel/ddp_launch/*.py "$parts/ddp_launch/"
 for program in "${programs[@]}"; do install -m 755 "$build/bin/$program" "$scripts/"; done
+if [ "$processor" = "$(uname -m)" ]; then
+    mkdir -p "${scripts%/*}/data"
+    cp -r "$build/share" "${scripts%/*}/data/"
+fi
 install -m 644 "$root/LICENSE" "$about/licenses/"
 # Of what the programs have within.
 install -m 644 "$sources/LICENSE_1_0.txt" "$about/licenses/boost"

@@ -4,6 +4,7 @@
 #include "base/net/pass_descriptor.hpp"
 #include "base/net/socket.hpp"
 #include "base/unique_fd.hpp"
+#include "launcher/inspect/inspect_options.hpp"
 #include "launcher/inspect/run_folder.hpp"
 #include "launcher/inspect/run_stacks.hpp"
 #include "launcher/inspect/run_table.hpp"
@@ -40,18 +41,6 @@ constexpr int most_depth = 8;
 constexpr std::chrono::seconds answer_within{2};
 // Between two looks that tell how busy processors are, where one was asked for.
 constexpr milliseconds sample{100};
-
-constexpr const char* help =
-    "usage: ddp-launch inspect [RUN] [--json] [--stacks] [--watch[=SECONDS]]\n"
-    "\n"
-    "Shows the ranks of a job, and who holds it up: of the newest that runs on this host, else of\n"
-    "the last that has ended. RUN: its run id, or its launcher's pid. Other users' jobs: as root.\n"
-    "  --json               the same for programs (docs/inspect.md)\n"
-    "  --stacks             also where each thread of its ranks is, for which they stand still for "
-    "a\n"
-    "                       moment; of a job that has ended, what was read when it hung\n"
-    "  --watch[=SECONDS]    again and again (each second), until the job has ended\n"
-    "A program that is called inspect is started as ./inspect.\n";
 
 struct Wanted {
     std::string run;  // empty: any
@@ -268,7 +257,7 @@ void show(Run& run, const Wanted& wanted) {
 void inspect(std::span<char* const> words) {
     const Wanted wanted = parse(words);
     if (wanted.wants_help) {
-        std::fputs(help, stdout);
+        std::fputs(inspect_help().c_str(), stdout);
         return;
     }
     const std::vector<RunFolder> folders = open_folders();

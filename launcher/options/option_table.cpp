@@ -39,8 +39,8 @@ void keep(std::optional<std::string>& flag, Value value) {
 
 // name, alias, letter | value, default, variable | group, compat | description | what it does
 constexpr std::array table{
-    OptionSpec{"nproc-per-node", "np", "n", "N", "1", "", G::job, T::better,
-               "workers to start: a number, or gpu, cpu, auto to count (also -np, as in mpirun)",
+    OptionSpec{"nproc-per-node", "np", "n", "N|gpu|cpu|auto", "1", "", G::job, T::better,
+               "workers to start: a number, or what to count (also -np, as in mpirun)",
                [](Options& o, Value v) { o.nproc_per_node = parse_worker_count(v); }},
     OptionSpec{"standalone", "", "", nullptr, "off", "", G::job, T::same,
                "a job of this host alone: any free port, whatever address is given",

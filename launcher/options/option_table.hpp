@@ -33,7 +33,7 @@ struct OptionSpec {
     const char* name;      // in dashes
     const char* alias;     // a second one, or ""
     const char* letter;    // of the short form, or ""
-    const char* value;     // what the help calls its value; null: a flag
+    const char* value;     // as the help has it: "N|gpu", CAPITALS for what varies; null: a flag
     const char* initial;   // the default as --print-config shows it
     const char* variable;  // gives a default, beside PET_<NAME>; or ""
     OptionGroup group;

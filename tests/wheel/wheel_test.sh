@@ -53,6 +53,8 @@ grep -q '^# Out of bounds values : 0 OK$' "$work/out" || fail "$(cat "$work/out"
 ddp-doctor >"$work/out" 2>&1 || [ $? -eq 1 ] || fail "$(cat "$work/out")"
 grep -q '^ddp-doctor: this host ' "$work/out" || fail "$(cat "$work/out")"
 "$bin/python" "$here/module_test.py"
+[ "$(man -w ddp-launch)" = "$work/environment/share/man/man1/ddp-launch.1" ] || fail "no manual page is found"
+[ -s "$work/environment/share/bash-completion/completions/ddp-launch" ] || fail "no completion for bash"
 
 "$bin/pip" uninstall --quiet --yes ddp-launch
 files | diff "$work/before" - || fail "that is left (>) of the wheel, or gone"

@@ -1,0 +1,104 @@
+// What shells and `man` are told is what ddp-launch takes.
+#include "manual/manual.hpp"
+
+#include "launcher/inspect/inspect_options.hpp"
+
+#include <ddp/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace ddp::manual {
+namespace {
+
+using launcher::OptionSpec;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using Kind = ValueWords::Kind;
+
+const OptionSpec& option(const char* name) { return launcher::find_option(name, name); }
+
+TEST(Manual, HasEachOptionThatIsNotRefused) {
+    const std::string bash = bash_completion() + " ";
+    const std::string zsh = zsh_completion();
+    const std::string fish = fish_completion();
+    const std::string man = man_page("2026-11-30");
+    int refused = 0;
+    for (const OptionSpec& one : launcher::option_table()) {
+        const std::string name = one.name;
+        // As a whole word each.
+        const std::vector<std::pair<const std::string*, std::string>> places{
+            {&bash, "--" + name +
+                        (one.is_flag()                                   ? ""
+                         : one.alias[0] == '\0' && one.letter[0] == '\0' ? ") takes"
+                                                                         : " | -")},
+            {&zsh, "--" + name + (one.is_flag() ? "" : "=")},
+            {&fish, " -l " + name + " "},
+            {&man,
+             "Fl Fl " + name + (one.is_flag() ? "\n" : " Ns = Ns Ar " + std::string(one.value))}};
+        for (const auto& [text, word] : places) {
+            if (one.apply == nullptr) {
+                EXPECT_THAT(*text, Not(HasSubstr("--" + name)));
+            } else {
+                EXPECT_THAT(*text, HasSubstr(word));
+            }
+        }
+        refused += one.apply == nullptr ? 1 : 0;
+    }
+    EXPECT_GT(refused, 0);
+    for (const launcher::InspectOption& one : launcher::inspect_options()) {
+        const std::string name = one.name + 2;
+        EXPECT_THAT(bash, HasSubstr("--" + name));
+        EXPECT_THAT(zsh, HasSubstr("'--" + name));
+        EXPECT_THAT(fish, HasSubstr("-n __ddp_launch_inspects -l " + name));
+        EXPECT_THAT(man, HasSubstr(".It Fl Fl " + name));
+    }
+}
+
+TEST(Manual, TellsWordsThatAreTypedFromNamesOfWhatVaries) {
+    EXPECT_THAT(words_of(option("nproc-per-node")).choices, ElementsAre("gpu", "cpu", "auto"));
+    EXPECT_THAT(words_of(option("stdin")).choices, ElementsAre("all", "none"));
+    EXPECT_THAT(words_of(option("flight-recorder-signal")).choices,
+                ElementsAre("USR1", "USR2", "none"));
+    EXPECT_THAT(words_of(option("store-peers")).choices, ElementsAre("same-user", "any"));
+    EXPECT_THAT(words_of(option("nnodes")).choices, IsEmpty());
+    EXPECT_EQ(words_of(option("nnodes")).kind, Kind::anything);
+    EXPECT_EQ(words_of(option("env")).kind, Kind::anything);
+    EXPECT_EQ(words_of(option("standalone")).kind, Kind::flag);
+    EXPECT_EQ(words_of(option("log-dir")).kind, Kind::folder);
+    EXPECT_EQ(words_of(option("report")).kind, Kind::file);
+    EXPECT_EQ(words_of(option("hosts")).kind, Kind::host);
+    EXPECT_EQ(words_of(option("rsh")).kind, Kind::command);
+}
+
+// Each word that is completed is one that ddp-launch takes.
+TEST(Manual, OffersNoWordThatIsRefused) {
+    for (const OptionSpec* one : offered_options()) {
+        for (const std::string& word : words_of(*one).choices) {
+            launcher::Options options;
+            const std::string label = std::string("--") + one->name;
+            EXPECT_NO_THROW(one->apply(options, {label, word})) << label << "=" << word;
+        }
+    }
+}
+
+TEST(Manual, IsOfADate) {
+    EXPECT_THAT(man_page("2026-02-03"), HasSubstr(".Dd February 3, 2026\n"));
+    for (const char* wrong : {"", "2026", "2026-13-01", "2026-00-01", "2026-01-01x", "today"}) {
+        EXPECT_THROW(man_page(wrong), Error) << wrong;
+    }
+}
+
+TEST(Manual, QuotesWhatAShellWouldTakeForMore) {
+    EXPECT_EQ(quoted("it's"), "'it'\\''s'");
+    EXPECT_EQ(escaped("a:b]\\", "\\]:", "\\"), "a\\:b\\]\\\\");
+    EXPECT_EQ(with_part("\na\n@x@\nb\n", "@x@", "1\n2\n"), "a\n1\n2\nb\n");
+}
+
+}  // namespace
+}  // namespace ddp::manual

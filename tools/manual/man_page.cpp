@@ -1,0 +1,200 @@
+// In mdoc(7), which mandoc and groff set.
+#include "launcher/inspect/inspect_options.hpp"
+#include "manual/manual.hpp"
+
+#include <ddp/error.hpp>
+
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <sstream>
+
+namespace ddp::manual {
+namespace {
+
+using launcher::OptionGroup;
+using launcher::OptionSpec;
+
+// "November 30, 2026", as mdoc wants it.
+std::string date_of(const std::string& date) {
+    constexpr std::array months{"January",   "February", "March",    "April",
+                                "May",       "June",     "July",     "August",
+                                "September", "October",  "November", "December"};
+    int year = 0;
+    unsigned month = 0;
+    unsigned day = 0;
+    int end = 0;
+    const int found = std::sscanf(date.c_str(), "%4d-%2u-%2u%n", &year, &month, &day, &end);
+    if (found != 3 || date[static_cast<std::size_t>(end)] != '\0' || month < 1 ||
+        month > months.size()) {
+        throw Error("\"" + date + "\" is no date; write one as 2026-11-30");
+    }
+    return std::string(months.at(month - 1)) + " " + std::to_string(day) + ", " +
+           std::to_string(year);
+}
+
+std::string word_of_text(const std::string& word) {
+    std::string result = word.front() == '.' || word.front() == '\'' ? "\\&" : "";
+    for (const char c : word) {
+        if (c == '\\') {
+            result += "\\e";
+        } else if (c == '-' && word.front() == '-') {  // to be typed
+            result += "\\-";
+        } else {
+            result += c;
+        }
+    }
+    return result;
+}
+
+// A sentence ends its line.
+std::string prose(const std::string& words) {
+    constexpr std::size_t width = 78;
+    std::string all;
+    std::string line;
+    std::istringstream from(words);
+    for (std::string word; from >> word;) {
+        word = word_of_text(word);
+        const bool ends = line.ends_with('.') && !line.ends_with("..");
+        if (!line.empty() && (ends || line.size() + 1 + word.size() > width)) {
+            all += line + "\n";
+            line.clear();
+        }
+        line += (line.empty() ? "" : " ") + word;
+    }
+    return all + line + "\n";
+}
+
+// Not of a value, "on: ...".
+std::string title_case(std::string word) {
+    if (word[word.find_first_of(" :,;")] == ':') return word;
+    word.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(word.front())));
+    return word;
+}
+
+std::string item(const OptionSpec& option) {
+    std::string line = ".It ";
+    const std::string value = option.is_flag() ? "" : option.value;
+    if (*option.letter != '\0') {
+        line += std::string("Fl ") + option.letter + (value.empty() ? "" : " Ar " + value) + " , ";
+    }
+    line += std::string("Fl Fl ") + option.name + (value.empty() ? "" : " Ns = Ns Ar " + value);
+    std::string words = title_case(option.description);
+    if (!words.ends_with('.')) words += ".";
+    const std::string initial = option.initial;
+    if (!option.is_flag() && !initial.empty() && initial != "none") {
+        words += " The default is " + initial + ".";
+    }
+    if (*option.variable != '\0') words += std::string(" Its variable is ") + option.variable + ".";
+    return line + "\n" + prose(words);
+}
+
+std::string options_by_group() {
+    std::string all;
+    for (int group = 0; group <= static_cast<int>(launcher::last_group); ++group) {
+        all += std::string(".Ss ") + launcher::title_of(static_cast<OptionGroup>(group)) +
+               "\n.Bl -tag -width Ds\n";
+        for (const OptionSpec* option : offered_options()) {
+            if (option->group == static_cast<OptionGroup>(group)) all += item(*option);
+        }
+        all += ".El\n";
+    }
+    return all;
+}
+
+std::string inspect_section() {
+    std::string all = prose(launcher::inspect_summary) + ".Bl -tag -width Ds\n";
+    for (const launcher::InspectOption& option : launcher::inspect_options()) {
+        all += std::string(".It Fl Fl ") + (option.name + 2);
+        if (option.value != nullptr) all += std::string(" Ns Op = Ns Ar ") + option.value;
+        all += "\n" + prose(title_case(option.description) + ".");
+    }
+    return all + ".El\n";
+}
+
+std::string inspect_synopsis() {
+    std::string all = ".Nm\n.Cm inspect\n.Op Ar RUN\n";
+    for (const launcher::InspectOption& option : launcher::inspect_options()) {
+        all += std::string(".Op Fl Fl ") + (option.name + 2);
+        if (option.value != nullptr) all += std::string(" Ns Op = Ns Ar ") + option.value;
+        all += "\n";
+    }
+    return all;
+}
+
+constexpr std::string_view description = R"(
+.Sh DESCRIPTION
+.Nm
+starts copies of a program, the workers of a job, tells each which rank it is,
+and stops all when one fails.
+It takes torchrun's command lines and runs any program.
+.Pp
+All words after
+.Ar program
+are the program's;
+.Li ${local_rank}
+in them becomes the local rank.
+A program whose name ends in .py is run by
+.Ev PYTHON_EXEC ,
+else by the virtual environment's python3, else by that of
+.Ev PATH .
+.Pp
+Names of options may be written with underscores, and shortened as long as one
+option alone begins so.
+@options@
+)";
+
+constexpr std::string_view end = R"(
+.Sh ENVIRONMENT
+Each of torchrun's options has a variable, which is its default: that of
+.Fl Fl nproc-per-node
+is
+.Ev PET_NPROC_PER_NODE .
+.Bl -tag -width Ds
+.It Ev RANK , LOCAL_RANK , WORLD_SIZE , LOCAL_WORLD_SIZE , MASTER_ADDR , MASTER_PORT
+Set for the workers, with the others that torchrun sets.
+.It Ev OMP_NUM_THREADS
+Set to 1 for each of several workers where it is not set.
+.It Ev DDP_JOB_TOKEN_FILE
+The file with the token that agents of other hosts need to join.
+.El
+.Sh EXIT STATUS
+That of the rank that failed first, or 128 and the number of the signal that
+ended it.
+2 is a wrong command line; 126 and 127 are a program that cannot be run.
+.Sh EXAMPLES
+Two workers on this host:
+.Pp
+.Dl ddp-launch -n 2 ./train --epochs 3
+.Pp
+What they would get, without starting them:
+.Pp
+.Dl ddp-launch -n 2 --dry-run ./train
+.Pp
+Four on each of two hosts, started over ssh:
+.Pp
+.Dl ddp-launch --hosts=h1:4,h2:4 ./train
+.Pp
+Who holds up the job that runs here, and where:
+.Pp
+.Dl ddp-launch inspect --stacks
+.Sh SEE ALSO
+.Xr ssh 1
+@nothing@
+)";
+
+}  // namespace
+
+std::string man_page(const std::string& date) {
+    const std::string head =
+        ".Dd " + date_of(date) +
+        "\n.Dt DDP-LAUNCH 1\n.Os\n.Sh NAME\n.Nm ddp-launch\n"
+        ".Nd start and supervise the workers of a job\n"
+        ".Sh SYNOPSIS\n.Nm\n.Op Ar options\n.Op Fl Fl\n.Ar program\n.Op Ar args ...\n" +
+        inspect_synopsis();
+    return head + with_part(description, "@options@", options_by_group()) +
+           ".Ss Looking at a job: ddp-launch inspect\n" + inspect_section() +
+           with_part(end, "@nothing@", "");
+}
+
+}  // namespace ddp::manual
