@@ -41,13 +41,13 @@ constexpr std::array<std::string_view, 5> passed_names{"PATH", "LD_LIBRARY_PATH"
 constexpr std::array<std::string_view, 7> passed_beginnings{"CUDA", "NCCL", "OMP", "TORCH",
                                                             "HF_",  "DDP_", "PET_"};
 // Of a worker of another job, or of the host that this launcher is.
-constexpr std::array<std::string_view, 16> kept_names{
-    JobToken::variable, "DDP_AGENT_STORE", "DDP_AGENT_STORE_SOCKET",
-    "DDP_CONTROL_FD",   "DDP_HOST_ADDR",   "DDP_LAUNCH_HOST",
-    "DDP_ROUND",        "DDP_STORE_FD",    "DDP_STORE_PEERS",
-    "PET_NNODES",       "PET_NODE_RANK",   "PET_MASTER_ADDR",
-    "PET_MASTER_PORT",  "PET_STANDALONE",  "PET_RDZV_ENDPOINT",
-    "PET_RDZV_BACKEND",
+constexpr std::array<std::string_view, 17> kept_names{
+    JobToken::variable,  "DDP_AGENT_STORE",  "DDP_AGENT_STORE_SOCKET",
+    "DDP_CONTROL_FD",    "DDP_CONTROL_PAGE", "DDP_HOST_ADDR",
+    "DDP_LAUNCH_HOST",   "DDP_ROUND",        "DDP_STORE_FD",
+    "DDP_STORE_PEERS",   "PET_NNODES",       "PET_NODE_RANK",
+    "PET_MASTER_ADDR",   "PET_MASTER_PORT",  "PET_STANDALONE",
+    "PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND",
 };
 
 std::string_view name_of_entry(std::string_view entry) { return entry.substr(0, entry.find('=')); }

@@ -45,6 +45,7 @@ Table job_table(const JobVariables& job, int local_rank) {
         {"TORCHELASTIC_ERROR_FILE", job.attempt.error_files.of(local_rank)},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", job.signals_to_handle},
         {"DDP_CONTROL_FD", job.attempt.control},
+        {"DDP_CONTROL_PAGE", std::to_string(local_rank)},
     };
     if (job.agent_store) {
         table["DDP_AGENT_STORE"] = base::host_and_port(job.master_addr, job.master_port);

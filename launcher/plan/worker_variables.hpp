@@ -26,7 +26,7 @@
 //   DDP_STORE_PEERS                                any, with --store-peers=any
 //   DDP_BREAK_ON_FAILURE                           1, with --break-on-failure
 //   DDP_INJECT                                     --inject
-//   DDP_CONTROL_FD                                 see contract/control_page.hpp
+//   DDP_CONTROL_FD, DDP_CONTROL_PAGE               see contract/control_page.hpp
 //
 // With --virtual-local-rank LOCAL_RANK is 0 and CUDA_VISIBLE_DEVICES the worker's own GPU alone.
 // With --oversubscribe-gpu there are DDP_OVERSUBSCRIBE_GPU=1 and, where the launcher has no value,

@@ -11,6 +11,7 @@
 #include <ddp/error.hpp>
 
 #include <atomic>
+#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -24,12 +25,21 @@ std::optional<std::string> environment(const char* name) {
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
+// LOCAL_RANK may be 0 for all of this host.
+int page_of(const WorkerEnv& me) {
+    const std::string text = environment("DDP_CONTROL_PAGE").value_or("");
+    int page = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), page);
+    const bool is_one = problem == std::errc{} && end == text.data() + text.size();
+    return is_one ? page : me.local_rank;
+}
+
 ProcessGroup join(const WorkerEnv& me, std::shared_ptr<Store> store, std::string_view group,
                   const InitOptions& options, const base::Deadline& deadline) {
     contract::install_terminate_handler();
     base::set_log_name("r" + std::to_string(me.rank));
     process_group::GroupMember member(
-        me, contract::region_of_process(environment("DDP_CONTROL_FD"), me.local_rank), group);
+        me, contract::region_of_process(environment("DDP_CONTROL_FD"), page_of(me)), group);
     contract::take_page(member.page(), member.timeline());
     member.set_phase(contract::Phase::joining);
     const process_group::DispatchOptions dispatch{

@@ -57,7 +57,8 @@ std::vector<std::string> environment_of(const Program& program) {
                                     "MASTER_ADDR",
                                     "MASTER_PORT",
                                     "TORCHELASTIC_USE_AGENT_STORE",
-                                    "DDP_CONTROL_FD"};
+                                    "DDP_CONTROL_FD",
+                                    "DDP_CONTROL_PAGE"};
     std::vector<std::string> variables;
     for (char** variable = environ; *variable != nullptr; ++variable) {
         const std::string text = *variable;

@@ -105,6 +105,7 @@ TEST(LauncherDocs, NameTheVariables) {
                                  "OMP_NUM_THREADS",
                                  "CUDA_VISIBLE_DEVICES",
                                  "DDP_CONTROL_FD",
+                                 "DDP_CONTROL_PAGE",
                                  "PYTHON_EXEC"}) {
         EXPECT_THAT(docs, HasSubstr("`" + std::string(variable) + "`"));
     }

@@ -81,6 +81,21 @@ TEST(InitProcessGroup, PublishedProgressIsInThePageThatTheLauncherReads) {
     EXPECT_EQ(region.page(0).steps_per_second.load(), 0);
 }
 
+// As of a worker under --virtual-local-rank, whose LOCAL_RANK is 0.
+TEST(InitProcessGroup, ShowsItsProgressOnItsOwnPageWhateverItsLocalRankIsSaidToBe) {
+    const auto region = contract::ControlRegion::create(3);
+    for (const auto& [said, page] : {std::pair{"2", 2}, {"1", 1}, {"", 0}, {"x", 0}, {"1x", 0}}) {
+        ::setenv("DDP_CONTROL_FD", region.handover(::dup(region.fd())).c_str(), 1);
+        ::setenv("DDP_CONTROL_PAGE", said, 1);
+        ProcessGroup group = init_process_group();
+        group.publish_progress(100 + page);
+        EXPECT_EQ(region.page(page).step.load(), 100 + page) << said;
+        region.page(page).step.store(0);
+    }
+    ::unsetenv("DDP_CONTROL_FD");
+    ::unsetenv("DDP_CONTROL_PAGE");
+}
+
 TEST(InitProcessGroup, MakesAWorldOfOneWithoutAnEnvironment) {
     for (const char* name : {"RANK", "WORLD_SIZE", "PMI_RANK", "OMPI_COMM_WORLD_RANK"}) {
         ::unsetenv(name);

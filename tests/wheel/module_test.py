@@ -1,5 +1,6 @@
 """The Python module ddp_launch: jobs, their results, and what is refused. Of the ddp-launch that DDP_LAUNCH names, or that is installed."""
 import contextlib
+import json
 import os
 import pathlib
 import pty
@@ -120,6 +121,49 @@ print(ddp_launch.run(["sh", "-c", "kill -9 $(sed -n s/^PPid://p /proc/$PPID/stat
 """
         said = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
         self.assertEqual(said.stdout, "False 5\n")
+
+
+class Progress(unittest.TestCase):
+    worker = """
+import ddp_launch, os, sys, time
+told = [ddp_launch.publish_progress(step, 2.5) for step in range(40 + int(os.environ["RANK"]))]
+open(sys.argv[1] + "/" + os.environ["RANK"], "w").write(str(set(told)))
+while not os.path.exists(sys.argv[1] + "/end"):
+    time.sleep(0.01)
+"""
+
+    def test_is_shown_by_inspect(self):
+        with tempfile.TemporaryDirectory() as folder:
+            name = os.path.basename(folder)
+            job = subprocess.Popen(
+                [ddp_launch.launcher_path(), "-n", "2", "--rdzv-id", name, "--", sys.executable, "-c", self.worker, folder])
+            try:
+                while len(os.listdir(folder)) < 2:
+                    self.assertIsNone(job.poll())
+                    time.sleep(0.02)
+                shown = subprocess.run([ddp_launch.launcher_path(), "inspect", name, "--json"], stdout=subprocess.PIPE, check=True).stdout
+                ranks = json.loads(shown)["ranks"]
+                self.assertEqual([(rank["step"], rank["steps_per_second"]) for rank in ranks], [(39, 2.5), (40, 2.5)])
+                self.assertEqual((pathlib.Path(folder) / "1").read_text(), "{True}")
+            finally:
+                (pathlib.Path(folder) / "end").touch()
+                self.assertEqual(job.wait(), 0)
+
+    def test_is_told_to_nobody_where_there_is_no_launcher(self):
+        with tempfile.TemporaryFile() as other:
+            for handed in (None, "", "x", "5", "5:", "-1:a", "999:a", "99999999999999999999:a", f"{other.fileno()}:a", "0:a"):
+                variables = {name: value for name, value in os.environ.items() if not name.startswith("DDP_CONTROL")}
+                if handed is not None:
+                    variables.update(DDP_CONTROL_FD=handed, DDP_CONTROL_PAGE="0")
+                said = subprocess.run(
+                    [sys.executable, "-c", "import ddp_launch; print(ddp_launch.publish_progress(1))"],
+                    env=variables, pass_fds=[other.fileno()], stdout=subprocess.PIPE, text=True)
+                self.assertEqual(said.stdout, "False\n", handed)
+
+    def test_is_a_number(self):
+        for wrong in ("many", None):
+            with self.assertRaises((TypeError, ValueError)):
+                ddp_launch.publish_progress(wrong)
 
 
 @contextlib.contextmanager

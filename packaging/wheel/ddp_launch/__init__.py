@@ -22,7 +22,9 @@ import time
 from dataclasses import dataclass, field
 from typing import List, Mapping, Optional, Sequence
 
-__all__ = ["HostResult", "LaunchError", "LaunchResult", "launcher_path", "run"]
+from ddp_launch._progress import publish_progress
+
+__all__ = ["HostResult", "LaunchError", "LaunchResult", "launcher_path", "publish_progress", "run"]
 
 _SLACK = 30.0  # seconds, beyond shutdown_timeout, until ddp-launch itself is killed
 

@@ -188,6 +188,7 @@ TEST(PassedVariables, AreThoseOfProgramsAndLibraries) {
                                                "DDP_HOST_ADDR=x",
                                                "DDP_AGENT_STORE=x",
                                                "DDP_CONTROL_FD=5",
+                                               "DDP_CONTROL_PAGE=1",
                                                "DDP_STORE_FD=3:4",
                                                "DDP_LAUNCH_HOST=4:5",
                                                "MASTER_PORT=1",

@@ -56,7 +56,8 @@ TEST(WorkerVariables, TheTableIsTorchruns) {
                          {"OMP_NUM_THREADS", "1"},
                          {"DDP_AGENT_STORE", "127.0.0.1:29400"},
                          {"DDP_AGENT_STORE_SOCKET", ""},
-                         {"DDP_CONTROL_FD", "5:abc"}};
+                         {"DDP_CONTROL_FD", "5:abc"},
+                         {"DDP_CONTROL_PAGE", "2"}};
     EXPECT_EQ(table_of(job, 2, {}), expected);
 }
 
@@ -111,13 +112,14 @@ TEST(WorkerVariables, TheStoresNameIsThereWhenItHasOne) {
 TEST(WorkerVariables, InheritedVariablesPassAndOursWin) {
     const Table table = table_of(job, 0,
                                  {"HOME=/root", "RANK=17", "EMPTY=", "OMPI_COMM_WORLD_RANK=4",
-                                  "DDP_CONTROL_FD=9:outer", "TEXT=a=b"});
+                                  "DDP_CONTROL_FD=9:outer", "DDP_CONTROL_PAGE=7", "TEXT=a=b"});
     EXPECT_EQ(table.at("HOME"), "/root");
     EXPECT_EQ(table.at("EMPTY"), "");
     EXPECT_EQ(table.at("TEXT"), "a=b");
     EXPECT_EQ(table.at("OMPI_COMM_WORLD_RANK"), "4");
     EXPECT_EQ(table.at("RANK"), "0");
     EXPECT_EQ(table.at("DDP_CONTROL_FD"), "5:abc");
+    EXPECT_EQ(table.at("DDP_CONTROL_PAGE"), "0");
 }
 
 TEST(WorkerVariables, TheLaunchersThreadsAndNcclSettingsAreKept) {
