@@ -14,6 +14,7 @@ constexpr std::array options{
                   "also where each thread of its ranks is, for which they stand still for a "
                   "moment; of a job that has ended, what was read when it hung"},
     InspectOption{"--watch", "SECONDS", "again and again (each second), until the job has ended"},
+    InspectOption{"--help", nullptr, "show the options of inspect"},
 };
 
 constexpr std::size_t width = 96;

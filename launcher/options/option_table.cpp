@@ -239,7 +239,7 @@ constexpr std::array table{
     OptionSpec{"wrap", "", "", "RANKS:COMMAND", "none", "", G::debugging, T::own,
                "run these local ranks (1, 0,3, 2-5, all) under a command: --wrap='1:gdb --args'",
                [](Options& o, Value v) { o.program.wraps.push_back(parse_wrap(v)); }},
-    OptionSpec{"stdin", "", "", "RANK|all|none", "auto", "", G::debugging, T::own,
+    OptionSpec{"stdin", "", "", "RANK|all|none|auto", "auto", "", G::debugging, T::own,
                "who gets the launcher's input: a rank, all (each a copy) or none; auto: a single "
                "worker",
                [](Options& o, Value v) {
@@ -340,7 +340,7 @@ constexpr std::array table{
     OptionSpec{"numa-binding", "", "", "MODE", "none", "", G::torchrun, T::later,
                "not there yet; --wrap='all:numactl ...' does it by hand", nullptr},
 
-    OptionSpec{"help", "", "h", nullptr, "off", "", G::other, T::same, "show this text",
+    OptionSpec{"help", "", "h", nullptr, "off", "", G::other, T::same, "show all options",
                [](Options& o, Value) { o.action = Action::help; }},
     OptionSpec{"version", "", "", nullptr, "off", "", G::other, T::own, "show the version",
                [](Options& o, Value) { o.action = Action::version; }},

@@ -28,12 +28,22 @@ LINES = [
     ("ddp-launch --hosts=h1:4,h2:4 ./tra", "ddp-launch --hosts=h1:4,h2:4 ./train "),
     ("ddp-launch -n 2 my_t", "ddp-launch -n 2 my_train.py "),
     ("ddp-launch -n2 -- ./tra", "ddp-launch -n2 -- ./train "),
-    ("ddp-launch --env A=b --env=C=d ./train resu", "ddp-launch --env A=b --env=C=d ./train results.html "),
+    ("ddp-launch --env A=b --env=C=d ./tool resu", "ddp-launch --env A=b --env=C=d ./tool results.html "),
     ("ddp-launch --status=off ./train --standal", "ddp-launch --status=off ./train --standal"),
     ("ddp-launch --numa-b", "ddp-launch --numa-b"),
     ("ddp-launch insp", "ddp-launch inspect "),
     ("ddp-launch inspect --stac", "ddp-launch inspect --stacks "),
     ("ddp-launch inspect --standal", "ddp-launch inspect --standal"),
+    ("ddp-launch -np g", "ddp-launch -np gpu "),
+    ("ddp-launch -np 2 --no-hist", "ddp-launch -np 2 --no-history "),
+    ("ddp-launch --nproc_per_node 2 --no-hist", "ddp-launch --nproc_per_node 2 --no-history "),
+    ("ddp-launch --nproc 2 ./tool resu", "ddp-launch --nproc 2 ./tool results.html "),
+    ("ddp-launch --max-restarts 2 --wrap '1:gdb --args' -n 2 scrap", "ddp-launch --max-restarts 2 --wrap '1:gdb --args' -n 2 scrap"),
+    ("ddp-launch --log-dir lr=0.1/ck", "ddp-launch --log-dir lr=0.1/ckpt/"),
+    ("ddp-launch -n 2 ./lr=0.1/tra", "ddp-launch -n 2 ./lr=0.1/train2 "),
+    ("ddp-launch -- --no-hist", "ddp-launch -- --no-hist"),
+    ("ddp-launch -m my_t", "ddp-launch -m my_t"),
+    ("ddp-launch -m package resu", "ddp-launch -m package results.html "),
 ]
 # What is typed, and the words that are offered.
 OFFERS = [
@@ -42,11 +52,15 @@ OFFERS = [
     ("ddp-launch --on-", {"--on-hang", "--on-closed-stdout"}),
     ("ddp-launch inspect --", {"--json", "--stacks", "--watch"}),
 ]
+# Fish takes what is behind the second "=" for a word of its own.
+NOT_FISH = [("ddp-launch --log-dir=lr=0.1/ck", "ddp-launch --log-dir=lr=0.1/ckpt/")]
 BASH_ONLY = [
     ("ddp-launch --nproc_per_n", "ddp-launch --nproc_per_node "),
     ("ddp-launch --on_hang st", "ddp-launch --on_hang stop "),
-    ("ddp-launch -np g", "ddp-launch -np gpu "),
 ]
+# Behind a program that has a completion of its own, alpha.
+BEHIND = ["ddp-launch ./train", "ddp-launch -- ./train", "ddp-launch -n 2 -- ./train", "ddp-launch -np 2 ./train",
+          "ddp-launch --nproc_per_node=2 --on_hang stop ./train", "ddp-launch --nproc 2 --standalone ./train --quick"]
 
 START = {
     "bash": (["--norc", "--noprofile", "-i"], """
@@ -54,7 +68,7 @@ bind 'set bell-style none'; bind 'set completion-query-items 0'; bind 'set page-
 bind 'set show-all-if-ambiguous on'; bind 'set enable-bracketed-paste off'
 show() { printf '\\n<%s>\\n' "$READLINE_LINE"; READLINE_LINE=; READLINE_POINT=0; }
 bind -x '"\\C-o": show'
-[ -z "$LIBRARY" ] || . "$LIBRARY"
+[ -z "$LIBRARY" ] || { . "$LIBRARY"; complete -W alpha train; }
 . "$SHARE/bash-completion/completions/ddp-launch"
 PS1=; printf 're''ady\\n'
 """),
@@ -62,6 +76,7 @@ PS1=; printf 're''ady\\n'
 fpath=($SHARE/zsh/site-functions $fpath); autoload -Uz compinit; compinit -u -d "$HOME/zcompdump"
 unsetopt beep auto_remove_slash; LISTMAX=1000; zle_bracketed_paste=()
 show() { print -r -- $'\\n'"<$BUFFER>"; BUFFER=; }; zle -N show; bindkey '^O' show
+_train() { compadd alpha; }; compdef _train train
 PS1=; print -r -- re''ady
 """),
 }
@@ -103,8 +118,13 @@ class Shell:
 
 def faults_of_terminal(kind, environment, folder):
     shell = Shell(kind, environment, folder)
-    for typed, line in LINES + (BASH_ONLY if kind == "bash" else []):
-        found, _ = shell.completed(typed)
+    lines = LINES + NOT_FISH + (BASH_ONLY if kind == "bash" else [])
+    if kind != "bash" or environment["LIBRARY"]:
+        lines = lines + [(words + " al", words + " alpha ") for words in BEHIND]
+    for typed, line in lines:
+        found, shown = shell.completed(typed)
+        if "ddp_launch" in shown or kind + ":" in shown:
+            yield f"{kind} says, behind {typed!r}: {shown!r}"
         # A blank behind what cannot go on is the shell's own affair.
         if found.rstrip() != line.rstrip():
             yield f"{kind} makes of {typed!r} {found!r} and not {line!r}"
@@ -118,7 +138,7 @@ def faults_of_terminal(kind, environment, folder):
 
 def faults_of_fish(environment, folder):
     def offered(text):
-        script = 'source "$SHARE/fish/vendor_completions.d/ddp-launch.fish"; complete -C "$argv[1]"'
+        script = 'source "$SHARE/fish/vendor_completions.d/ddp-launch.fish"; complete -c train -fa alpha; complete -C "$argv[1]"'
         done = subprocess.run(["fish", "--no-config", "-c", script, text], cwd=folder, env=environment, timeout=SECONDS,
                               capture_output=True, text=True, check=False)
         if done.returncode != 0 or done.stderr:
@@ -131,12 +151,15 @@ def faults_of_fish(environment, folder):
         found = offered(typed)
         if (wanted == word and found) or (wanted != word and wanted not in found):
             yield f"fish offers {sorted(found)[:10]} behind {typed!r} and not {wanted!r}"
+    for words in BEHIND:
+        if "alpha" not in offered(words + " al"):
+            yield f"fish does not complete what is behind {words!r}"
     for typed, words in OFFERS:
         before = typed.rsplit(" ", 1)[1] if typed.endswith("=") else ""
         if not {before + word for word in words} <= offered(typed):
             yield f"fish offers {offered(typed)} behind {typed!r}"
-    if "--on-hang" in offered("ddp-launch --on_hang st"):
-        yield "fish offers options as an option's value"
+    if offered("ddp-launch --on_hang st"):
+        yield "fish offers for a value what is none"
 
 
 def faults_of_page(share):
@@ -164,8 +187,9 @@ def main(kind, launcher, share):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "logs").mkdir()
-        for file in ("train", "my_train.py", "results.html"):
-            (folder / file).touch(mode=0o755 if file == "train" else 0o644)
+        (folder / "lr=0.1" / "ckpt").mkdir(parents=True)
+        for file in ("train", "tool", "my_train.py", "results.html", "lr=0.1/train2"):
+            (folder / file).touch(mode=0o755 if "." not in file or "/" in file else 0o644)
         environment = {"PATH": f"{os.path.dirname(launcher)}:/usr/bin:/bin", "HOME": name, "SHARE": str(share), "LANG": "C.UTF-8",
                        "LIBRARY": ""}
         if kind == "fish":
@@ -173,7 +197,7 @@ def main(kind, launcher, share):
         else:
             faults = list(faults_of_terminal(kind, environment, folder))
             library = "/usr/share/bash-completion/bash_completion"
-            if kind == "bash" and os.path.exists(library):
+            if kind == "bash" and (os.path.exists(library) or os.environ.get("DDP_REQUIRE_INTEROP") == "1"):
                 faults += faults_of_terminal(kind, {**environment, "LIBRARY": library}, folder)
     print(*faults, sep="\n")
     return bool(faults)

@@ -12,48 +12,53 @@ using launcher::OptionSpec;
 constexpr std::string_view text = R"sh(
 # Completion of ddp-launch for bash; made from its table of options.
 
-# Into `takes`: what the option $1, in dashes, takes.
+# Into `takes`: what the option $1, in dashes, takes; of a long one also by a beginning that no other has.
 _ddp_launch_takes() {
-    case $1 in
+    local option=$1 name found=""
+    if [[ $option == --* ]]; then
+        for name in @names@; do
+            [[ $name != "$option" ]] || { found=$name; break; }
+            [[ $name != "$option"* ]] || found+=$name
+        done
+        option=${found:-$option}
+    fi
+    case $option in
 @options@
         *) takes='flag' ;;
     esac
 }
 
-# Completes a word among files, as a file.
-_ddp_launch_files() {
-    compopt -o filenames 2>/dev/null
-    mapfile -t COMPREPLY < <(compgen "$@" -- "$cur")
-}
-
 _ddp_launch_value() {
+    compopt +o default +o bashdefault 2>/dev/null
     case $takes in
-        file) _ddp_launch_files -f ;;
-        folder) _ddp_launch_files -d ;;
+        file) is_file=yes; mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+        folder) is_file=yes; mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
         command) mapfile -t COMPREPLY < <(compgen -c -- "$cur") ;;
         host) mapfile -t COMPREPLY < <(compgen -A hostname -- "$cur") ;;
         anything) ;;
         *) mapfile -t COMPREPLY < <(compgen -W "$takes" -- "$cur") ;;
     esac
-    [[ -z $prefix ]] || COMPREPLY=("${COMPREPLY[@]/#/$prefix}")
 }
 
-# The program, or one of its arguments, when it is COMP_WORDS[$1].
-_ddp_launch_program() {
-    if (($1 == COMP_CWORD)); then
-        _ddp_launch_files -c -f
-    elif declare -F _comp_command_offset >/dev/null; then
-        _comp_command_offset "$1"
-    elif declare -F _command_offset >/dev/null; then
-        _command_offset "$1"
-    else
-        _ddp_launch_files -f
+# Readline puts each reply in place of what is behind the last "=" or ":" before the cursor, or of the whole word, as
+# COMP_WORDBREAKS has it: $1 is the word, $2 what it replaces of that.
+_ddp_launch_fit() {
+    local before=${1%"$cur"} kept=${1%"$2"} i
+    [[ -z $is_file ]] || compopt -o filenames 2>/dev/null
+    [[ $before != "$kept" && $1 != *[\"\']* ]] || return 0
+    if [[ -n $is_file ]]; then
+        for ((i = 0; i < ${#COMPREPLY[@]}; ++i)); do
+            [[ ! -d ${COMPREPLY[i]} ]] || COMPREPLY[i]+=/
+        done
+        [[ ${COMPREPLY[0]-} != */ ]] || compopt -o nospace 2>/dev/null
     fi
+    COMPREPLY=("${COMPREPLY[@]/#/"$before"}")
+    COMPREPLY=("${COMPREPLY[@]#"$kept"}")
 }
 
-_ddp_launch() {
-    local line=${COMP_LINE:0:COMP_POINT} words=() places=() i gap word cur prefix="" takes underscores=""
-    COMPREPLY=()
+# Completes the launcher's own words; or puts into `at` where the program is, where that has been typed.
+_ddp_launch_own() {
+    local IFS=$' \t\n' line=${COMP_LINE:0:COMP_POINT} words=() places=() i gap word cur own takes is_file="" is_module="" ends=""
     for ((i = 0; i <= COMP_CWORD; ++i)); do
         gap=${line%%[![:space:]]*}
         line=${line#"$gap"}
@@ -69,52 +74,79 @@ _ddp_launch() {
     done
     local last=$((${#words[@]} - 1))
     cur=${words[last]}
+    own=$word
+    [[ $own != [=:] || $COMP_WORDBREAKS != *"$own"* ]] || own=""
 
     if ((last > 1)) && [[ ${words[1]} == inspect ]]; then
         mapfile -t COMPREPLY < <(compgen -W '@inspect@' -- "$cur")
+        compopt +o default +o bashdefault 2>/dev/null
         return
     fi
     for ((i = 1; i < last; ++i)); do
         word=${words[i]}
         case $word in
-            --) _ddp_launch_program "${places[i + 1]}"; return ;;
+            --) ((++i)); ends=yes; break ;;
             --*=*) continue ;;
             --*) _ddp_launch_takes "${word//_/-}" ;;
-            -np | -? ) _ddp_launch_takes "$word" ;;
+            -np | -?) _ddp_launch_takes "$word" ;;
             -*) continue ;;
-            *) _ddp_launch_program "${places[i]}"; return ;;
+            *) break ;;
         esac
+        [[ $word != -m && $word != --module ]] || is_module=yes
         [[ $takes != flag ]] || continue
         ((++i))
         if ((i == last)); then
             _ddp_launch_value
+            _ddp_launch_fit "$cur" "$own"
             return
         fi
     done
-    case $cur in
+    if ((i < last)); then
+        [[ -n $is_module ]] || at=${places[i]}
+        return
+    fi
+    word=$cur
+    case $ends$cur in
         --*=*)
-            word=${cur%%=*}
             cur=${cur#*=}
+            word=${word%%=*}
             _ddp_launch_takes "${word//_/-}"
-            [[ $COMP_WORDBREAKS == *=* ]] || prefix=$word=
             [[ $takes == flag ]] || _ddp_launch_value
+            word=$word=$cur
             ;;
         -*)
-            [[ $cur != --*_* ]] || underscores=yes
             mapfile -t COMPREPLY < <(compgen -W '@names@' -- "${cur//_/-}")
-            if [[ -n $underscores ]]; then
+            if [[ $cur == --*_* ]]; then
                 COMPREPLY=("${COMPREPLY[@]//-/_}")
                 COMPREPLY=("${COMPREPLY[@]/#__/--}")
             fi
+            return
             ;;
         *)
-            _ddp_launch_program "$COMP_CWORD"
+            compopt +o default +o bashdefault 2>/dev/null
+            [[ -z $is_module ]] || return
+            is_file=yes
+            mapfile -t COMPREPLY < <(compgen -c -f -- "$cur")
             ((last > 1)) || [[ inspect != "$cur"* ]] || COMPREPLY+=(inspect)
             ;;
     esac
+    _ddp_launch_fit "$word" "$own"
 }
 
-complete -F _ddp_launch ddp-launch
+# What is not completed here is bash's own affair.
+_ddp_launch() {
+    local at=""
+    COMPREPLY=()
+    _ddp_launch_own
+    [[ -n $at ]] || return 0
+    if declare -F _comp_command_offset >/dev/null; then
+        _comp_command_offset "$at"
+    elif declare -F _command_offset >/dev/null; then
+        _command_offset "$at"
+    fi
+}
+
+complete -o bashdefault -o default -F _ddp_launch ddp-launch
 )sh";
 
 std::string kind_of(const ValueWords& words) {
@@ -138,10 +170,6 @@ std::string kind_of(const ValueWords& words) {
     return "'anything'";
 }
 
-void replace(std::string& whole, const std::string& mark, const std::string& part) {
-    whole.replace(whole.find(mark), mark.size(), part);
-}
-
 }  // namespace
 
 std::string bash_completion() {
@@ -159,11 +187,12 @@ std::string bash_completion() {
         if (*option->letter != '\0') cases += std::string(" | -") + option->letter;
         cases += ") takes=" + kind_of(words) + " ;;\n";
     }
-    std::vector<std::string> of_inspect{"--help"};
+    std::vector<std::string> of_inspect;
     for (const launcher::InspectOption& option : launcher::inspect_options()) {
         of_inspect.emplace_back(option.name);
     }
     std::string whole = with_part(text, "@options@", cases);
+    replace(whole, "@names@", joined(names, " "));  // once each
     replace(whole, "@names@", joined(names, " "));
     replace(whole, "@inspect@", joined(of_inspect, " "));
     return whole;

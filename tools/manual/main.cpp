@@ -27,8 +27,9 @@ int main(int argc, char** argv) try {
     if (words.size() < 3) {
         throw ddp::UsageError("usage: ddp-manual bash|zsh|fish|man FILE [DATE]");
     }
+    const std::string text = made(words[1], words.size() > 3 ? words[3] : "");
     std::ofstream file(words[2]);
-    file << made(words[1], words.size() > 3 ? words[3] : "") << std::flush;
+    file << text << std::flush;
     if (!file) throw ddp::Error(std::string("cannot write ") + words[2]);
     return 0;
 } catch (const std::exception& error) {

@@ -65,9 +65,12 @@ std::string prose(const std::string& words) {
     return all + line + "\n";
 }
 
-// Not of a value, "on: ...".
+// Not where the first word is to be typed, as in "on: ...".
 std::string title_case(std::string word) {
-    if (word[word.find_first_of(" :,;")] == ':') return word;
+    const std::string first = word.substr(0, word.find_first_of(" :,;"));
+    const bool is_typed = word[first.size()] == ':' || first.find('_') != first.npos ||
+                          first == "null" || first == "default";
+    if (is_typed) return word;
     word.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(word.front())));
     return word;
 }
@@ -82,7 +85,9 @@ std::string item(const OptionSpec& option) {
     std::string words = title_case(option.description);
     if (!words.ends_with('.')) words += ".";
     const std::string initial = option.initial;
-    if (!option.is_flag() && !initial.empty() && initial != "none") {
+    if (initial == "random") {
+        words += " By default a random one.";
+    } else if (!option.is_flag() && !initial.empty() && initial != "none") {
         words += " The default is " + initial + ".";
     }
     if (*option.variable != '\0') words += std::string(" Its variable is ") + option.variable + ".";
@@ -136,8 +141,13 @@ are the program's;
 in them becomes the local rank.
 A program whose name ends in .py is run by
 .Ev PYTHON_EXEC ,
-else by the virtual environment's python3, else by that of
+else by the python3 of the virtual environment in which
+.Nm
+lies, or of
+.Ev VIRTUAL_ENV ,
+else by that of
 .Ev PATH .
+A program that is called inspect is started as ./inspect.
 .Pp
 Names of options may be written with underscores, and shortened as long as one
 option alone begins so.
@@ -155,13 +165,36 @@ is
 Set for the workers, with the others that torchrun sets.
 .It Ev OMP_NUM_THREADS
 Set to 1 for each of several workers where it is not set.
+.It Ev TORCH_ELASTIC_SHUTDOWN_TIMEOUT , TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE
+The defaults of
+.Fl Fl shutdown-timeout
+and
+.Fl Fl log-line-prefix-template .
+.It Ev DDP_LOG_LEVEL
+Which of the launcher's own lines are shown: debug, info, warn, error or off.
 .It Ev DDP_JOB_TOKEN_FILE
 The file with the token that agents of other hosts need to join.
 .El
 .Sh EXIT STATUS
-That of the rank that failed first, or 128 and the number of the signal that
-ended it.
-2 is a wrong command line; 126 and 127 are a program that cannot be run.
+.Bl -tag -width Ds
+.It 0
+Every worker ended with 0.
+.It 2
+A wrong command line or variable; nothing was started.
+.It 126 , 127
+The program cannot be run, or is not there; nothing was started.
+.It 82
+A worker left because of another one, and none is more to blame.
+.It 83
+A worker could not stop, and was ended by its own watchdog.
+.It 128 and more
+128 and the number of the signal that the rank that failed first died of, or
+that asked the launcher to stop; 141: nobody read its output any more.
+.It others
+The exit code of the rank that failed first; 1 for what the launcher itself
+could not do, and after any failure with
+.Fl Fl exit-code Ns =torchrun .
+.El
 .Sh EXAMPLES
 Two workers on this host:
 .Pp

@@ -36,6 +36,9 @@ std::string joined(const std::vector<std::string>& words, const char* between);
 // that is `mark` alone.
 std::string with_part(std::string_view text, std::string_view mark, std::string_view part);
 
+// Puts `part` where `mark` is first.
+void replace(std::string& whole, std::string_view mark, std::string_view part);
+
 std::string bash_completion();
 std::string zsh_completion();
 std::string fish_completion();

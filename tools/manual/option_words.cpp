@@ -89,6 +89,10 @@ std::string joined(const std::vector<std::string>& words, const char* between) {
     return result;
 }
 
+void replace(std::string& whole, std::string_view mark, std::string_view part) {
+    whole.replace(whole.find(mark), mark.size(), part);
+}
+
 std::string with_part(std::string_view text, std::string_view mark, std::string_view part) {
     text.remove_prefix(1);
     const std::size_t at = text.find(mark);

@@ -23,11 +23,43 @@ _ddp_launch() {
             '1:subcommand:(inspect)' '2: :{ true }'
         return
     fi
+    local -a names=(@names@) valued=(@valued@) alike
+    local i=2 word is_module= has_program=
+    # Options get the names that _arguments knows.
+    while (( i < CURRENT )); do
+        word=$words[i]
+        case $word in
+            (--) (( ++i )); has_program=yes; break ;;
+            (--*=*) ;;
+            (-np|--np) words[i]=--nproc-per-node; (( ++i )) ;;
+            (-*)
+                if [[ $word == --* ]]; then
+                    word=${word//_/-}
+                    alike=(${(M)names:#${(b)word}*})
+                    (( ${names[(Ie)$word]} || $#alike != 1 )) || word=$alike[1]
+                    words[i]=$word
+                fi
+                [[ $word != (-m|--module) ]] || is_module=yes
+                (( ! ${valued[(Ie)$word]} )) || (( ++i ))
+                ;;
+            (*) has_program=yes; break ;;
+        esac
+        (( ++i ))
+    done
+    if [[ -n $has_program ]] && (( i < CURRENT )); then
+        shift $(( i - 1 )) words
+        (( CURRENT -= i - 1 ))
+        if [[ -n $is_module ]]; then _files; else _normal; fi
+        return
+    fi
+    if (( i == CURRENT )) && [[ -n $has_program || $words[i] != -* ]]; then
+        [[ -n $is_module ]] || _ddp_launch_program
+        return
+    fi
     local curcontext=$curcontext
-    _arguments -s -S -A '-*' \
+    _arguments -s -S -M 'm:_=- r:|[_-]=* r:|=*' \
 @options@
-        '(-)1: :_ddp_launch_program' \
-        '(-)*:: :_normal'
+        '*: :{ true }'
 }
 
 _ddp_launch "$@"
@@ -73,8 +105,14 @@ std::string optspec(const OptionSpec& option) {
 
 std::string zsh_completion() {
     std::string options;
+    std::vector<std::string> names;
+    std::vector<std::string> valued;
     for (const OptionSpec* option : offered_options()) {
         options += "        " + optspec(*option) + " \\\n";
+        names.push_back(std::string("--") + option->name);
+        if (option->is_flag()) continue;
+        valued.push_back(names.back());
+        if (*option->letter != '\0') valued.push_back(std::string("-") + option->letter);
     }
     std::string of_inspect;
     for (const launcher::InspectOption& option : launcher::inspect_options()) {
@@ -85,7 +123,11 @@ std::string zsh_completion() {
                    (option.value == nullptr ? "" : std::string("::") + option.value + ": ")) +
             " \\\n";
     }
-    return with_part("\n" + with_part(text, "@options@", options), "@inspect@", of_inspect);
+    std::string whole =
+        with_part("\n" + with_part(text, "@options@", options), "@inspect@", of_inspect);
+    replace(whole, "@names@", joined(names, " "));
+    replace(whole, "@valued@", joined(valued, " "));
+    return whole;
 }
 
 }  // namespace ddp::manual
