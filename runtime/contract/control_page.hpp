@@ -8,7 +8,7 @@
 //   behind the pages      with --report or --trace: the ring of each (timeline.hpp)
 //
 // Made by the agent, handed over as DDP_CONTROL_FD=<fd>:<cookie in hex>, with :<entries of a ring>
-// behind it where there are rings; and the worker's local rank as DDP_CONTROL_PAGE, since LOCAL_RANK
+// behind it where there are rings; and the worker's local rank as DDP_CONTROL_PAGE, as LOCAL_RANK
 // may be 0 for all. A worker to whom it is not handed, or whose descriptor was closed or reused,
 // makes a private one and goes on.
 // All fields are written with relaxed or release stores and read by the agent at any time. Any
