@@ -8,7 +8,8 @@ unset DDP_LAUNCH PYTHONPATH
 export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
-files() { find "$work/environment" -not -name '*.pyc' -not -name __pycache__ | sort; }
+# Empty folders for manual pages and completion pip does not remove.
+files() { find "$work/environment" -not -name '*.pyc' -not -name __pycache__ -not \( -type d -path "$work/environment/share*" \) | sort; }
 
 "$here/../../tools/wheel.sh" --output "$work"
 wheel=$(echo "$work"/ddp_launch-*.whl)
