@@ -386,6 +386,11 @@ std::optional<std::string> suggestion_for(const std::string& dashed) {
 
 }  // namespace
 
+bool OptionSpec::adds_up() const {
+    const std::string_view me = name;
+    return me == "wrap" || me == "env";
+}
+
 std::string OptionSpec::pet_variable() const {
     const std::string_view me = name;
     const bool has_one = compat != TorchrunCompat::own && me != "use-env" && me != "help" &&

@@ -42,6 +42,8 @@ struct OptionSpec {
     void (*apply)(Options&, const GivenValue&);  // null: refused. The value of a flag is "1" or "0"
 
     bool is_flag() const { return value == nullptr; }
+    // Given several times all count, and not the last alone.
+    bool adds_up() const;
     // "PET_NPROC_PER_NODE"; empty for options that torchrun lacks.
     std::string pet_variable() const;
     // Torchrun takes "" for these: as if not given.

@@ -247,10 +247,8 @@ std::string config_text(std::span<char* const> arguments, const EnvLookup& envir
         for (const Setting& setting : settings) {
             if (setting.spec == &spec) found.push_back(&setting);
         }
-        const bool all_count =
-            spec.name == std::string_view("wrap") || spec.name == std::string_view("env");
         if (found.empty()) text += config_line(spec, spec.initial, "default");
-        if (!all_count && found.size() > 1) found.erase(found.begin(), found.end() - 1);
+        if (!spec.adds_up() && found.size() > 1) found.erase(found.begin(), found.end() - 1);
         for (const Setting* setting : found) {
             text += config_line(spec, setting->text, source_of(*setting));
         }

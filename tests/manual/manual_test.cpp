@@ -91,7 +91,8 @@ TEST(Manual, OffersNoWordThatIsRefused) {
 
 TEST(Manual, IsOfADate) {
     EXPECT_THAT(man_page("2026-02-03"), HasSubstr(".Dd February 3, 2026\n"));
-    for (const char* wrong : {"", "2026", "2026-13-01", "2026-00-01", "2026-01-01x", "today"}) {
+    for (const char* wrong : {"", "2026", "2026-13-01", "2026-00-01", "2026-01-01x", "2026-02-31",
+                              "2026-1-5", "-026-01-01", "2026/01/01", "today"}) {
         EXPECT_THROW(man_page(wrong), Error) << wrong;
     }
 }
@@ -99,7 +100,8 @@ TEST(Manual, IsOfADate) {
 TEST(Manual, QuotesWhatAShellWouldTakeForMore) {
     EXPECT_EQ(quoted("it's"), "'it'\\''s'");
     EXPECT_EQ(escaped("a:b]\\", "\\]:", "\\"), "a\\:b\\]\\\\");
-    EXPECT_EQ(with_part("\na\n@x@\nb\n", "@x@", "1\n2\n"), "a\n1\n2\nb\n");
+    EXPECT_EQ(filled("\na\n@x@\nb @y@ @y@\n", {{"@x@", "1\n2\n"}, {"@y@", "3"}}),
+              "a\n1\n2\nb 3 3\n");
 }
 
 }  // namespace

@@ -54,10 +54,11 @@ OFFERS = [
 ]
 # Fish takes what is behind the second "=" for a word of its own.
 NOT_FISH = [("ddp-launch --log-dir=lr=0.1/ck", "ddp-launch --log-dir=lr=0.1/ckpt/")]
-BASH_ONLY = [
-    ("ddp-launch --nproc_per_n", "ddp-launch --nproc_per_node "),
-    ("ddp-launch --on_hang st", "ddp-launch --on_hang stop "),
-]
+# Names with underscores: bash keeps them, zsh does not; fish offers none.
+UNDERSCORES = {
+    "bash": [("ddp-launch --nproc_per_n", "ddp-launch --nproc_per_node "), ("ddp-launch --on_hang st", "ddp-launch --on_hang stop ")],
+    "zsh": [("ddp-launch --no_hist", "ddp-launch --no-history "), ("ddp-launch --on_hang st", "ddp-launch --on_hang stop ")],
+}
 # Behind a program that has a completion of its own, alpha.
 BEHIND = ["ddp-launch ./train", "ddp-launch -- ./train", "ddp-launch -n 2 -- ./train", "ddp-launch -np 2 ./train",
           "ddp-launch --nproc_per_node=2 --on_hang stop ./train", "ddp-launch --nproc 2 --standalone ./train --quick"]
@@ -118,7 +119,7 @@ class Shell:
 
 def faults_of_terminal(kind, environment, folder):
     shell = Shell(kind, environment, folder)
-    lines = LINES + NOT_FISH + (BASH_ONLY if kind == "bash" else [])
+    lines = LINES + NOT_FISH + UNDERSCORES[kind]
     if kind != "bash" or environment["LIBRARY"]:
         lines = lines + [(words + " al", words + " alpha ") for words in BEHIND]
     for typed, line in lines:

@@ -149,6 +149,14 @@ while not os.path.exists(sys.argv[1] + "/end"):
                 (pathlib.Path(folder) / "end").touch()
                 self.assertEqual(job.wait(), 0)
 
+    # Which only the C++ library can do.
+    def test_does_no_drill_and_that_is_said(self):
+        said = subprocess.run(
+            [ddp_launch.launcher_path(), "--inject=exit:rank=0@step=2", "--", sys.executable, "-c",
+             "import ddp_launch; ddp_launch.publish_progress(7)"], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(said.returncode, 0)
+        self.assertIn("--inject=exit:rank=0@step=2: nothing was done: rank 0 is in no group", said.stderr)
+
     def test_is_told_to_nobody_where_there_is_no_launcher(self):
         with tempfile.TemporaryFile() as other:
             for handed in (None, "", "x", "5", "5:", "-1:a", "999:a", "99999999999999999999:a", f"{other.fileno()}:a", "0:a"):

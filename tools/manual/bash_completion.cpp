@@ -191,11 +191,9 @@ std::string bash_completion() {
     for (const launcher::InspectOption& option : launcher::inspect_options()) {
         of_inspect.emplace_back(option.name);
     }
-    std::string whole = with_part(text, "@options@", cases);
-    replace(whole, "@names@", joined(names, " "));  // once each
-    replace(whole, "@names@", joined(names, " "));
-    replace(whole, "@inspect@", joined(of_inspect, " "));
-    return whole;
+    return filled(text, {{"@options@", cases},
+                         {"@names@", joined(names, " ")},
+                         {"@inspect@", joined(of_inspect, " ")}});
 }
 
 }  // namespace ddp::manual

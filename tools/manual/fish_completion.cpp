@@ -140,10 +140,9 @@ std::string fish_completion() {
         options += std::string("complete -c ddp-launch -n __ddp_launch_inspects -l ") +
                    (option.name + 2) + " -d " + fish_quoted(option.description) + "\n";
     }
-    std::string whole = with_part(text, "@options@", options);
-    replace(whole, "@names@", joined(names, " "));
-    replace(whole, "@valued@", joined(valued, " "));
-    return whole;
+    return filled(text, {{"@options@", options},
+                         {"@names@", joined(names, " ")},
+                         {"@valued@", joined(valued, " ")}});
 }
 
 }  // namespace ddp::manual

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cctype>
+#include <chrono>
 #include <cstdio>
 #include <sstream>
 
@@ -23,10 +24,15 @@ std::string date_of(const std::string& date) {
     int year = 0;
     unsigned month = 0;
     unsigned day = 0;
-    int end = 0;
-    const int found = std::sscanf(date.c_str(), "%4d-%2u-%2u%n", &year, &month, &day, &end);
-    if (found != 3 || date[static_cast<std::size_t>(end)] != '\0' || month < 1 ||
-        month > months.size()) {
+    std::istringstream from(date);
+    char dash = 0;
+    from >> year >> dash >> month >> dash >> day;
+    // Also that it was written so, with nothing before or behind it.
+    const std::chrono::year_month_day whole{std::chrono::year{year}, std::chrono::month{month},
+                                            std::chrono::day{day}};
+    std::array<char, 16> written{};
+    std::snprintf(written.data(), written.size(), "%04d-%02u-%02u", year, month, day);
+    if (year < 1 || !whole.ok() || date != written.data()) {
         throw Error("\"" + date + "\" is no date; write one as 2026-11-30");
     }
     return std::string(months.at(month - 1)) + " " + std::to_string(day) + ", " +
@@ -90,7 +96,6 @@ std::string item(const OptionSpec& option) {
     } else if (!option.is_flag() && !initial.empty() && initial != "none") {
         words += " The default is " + initial + ".";
     }
-    if (*option.variable != '\0') words += std::string(" Its variable is ") + option.variable + ".";
     return line + "\n" + prose(words);
 }
 
@@ -103,6 +108,17 @@ std::string options_by_group() {
             if (option->group == static_cast<OptionGroup>(group)) all += item(*option);
         }
         all += ".El\n";
+    }
+    return all;
+}
+
+// Beside PET_...
+std::string variables() {
+    std::string all;
+    for (const OptionSpec* option : offered_options()) {
+        if (*option->variable == '\0') continue;
+        all += std::string(".It Ev ") + option->variable + "\nThe default of\n.Fl Fl " +
+               option->name + " .\n";
     }
     return all;
 }
@@ -165,11 +181,7 @@ is
 Set for the workers, with the others that torchrun sets.
 .It Ev OMP_NUM_THREADS
 Set to 1 for each of several workers where it is not set.
-.It Ev TORCH_ELASTIC_SHUTDOWN_TIMEOUT , TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE
-The defaults of
-.Fl Fl shutdown-timeout
-and
-.Fl Fl log-line-prefix-template .
+@variables@
 .It Ev DDP_LOG_LEVEL
 Which of the launcher's own lines are shown: debug, info, warn, error or off.
 .It Ev DDP_JOB_TOKEN_FILE
@@ -213,7 +225,6 @@ Who holds up the job that runs here, and where:
 .Dl ddp-launch inspect --stacks
 .Sh SEE ALSO
 .Xr ssh 1
-@nothing@
 )";
 
 }  // namespace
@@ -225,9 +236,9 @@ std::string man_page(const std::string& date) {
         ".Nd start and supervise the workers of a job\n"
         ".Sh SYNOPSIS\n.Nm\n.Op Ar options\n.Op Fl Fl\n.Ar program\n.Op Ar args ...\n" +
         inspect_synopsis();
-    return head + with_part(description, "@options@", options_by_group()) +
+    return head + filled(description, {{"@options@", options_by_group()}}) +
            ".Ss Looking at a job: ddp-launch inspect\n" + inspect_section() +
-           with_part(end, "@nothing@", "");
+           filled(end, {{"@variables@", variables()}});
 }
 
 }  // namespace ddp::manual

@@ -4,6 +4,7 @@
 
 #include "launcher/options/option_table.hpp"
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,9 +22,6 @@ ValueWords words_of(const launcher::OptionSpec& option);
 // In the table's order.
 std::vector<const launcher::OptionSpec*> offered_options();
 
-// May be given more than once.
-bool is_repeatable(const launcher::OptionSpec& option);
-
 // `text` with each of `characters` behind `escape`.
 std::string escaped(std::string_view text, std::string_view characters, std::string_view escape);
 
@@ -32,12 +30,9 @@ std::string quoted(const std::string& text);
 
 std::string joined(const std::vector<std::string>& words, const char* between);
 
-// The lines of `text`, a raw string that begins with an empty one, with `part` in place of the line
-// that is `mark` alone.
-std::string with_part(std::string_view text, std::string_view mark, std::string_view part);
-
-// Puts `part` where `mark` is first.
-void replace(std::string& whole, std::string_view mark, std::string_view part);
+// `text`, a raw string that begins with an empty line, with these parts wherever their marks are. A
+// mark that is a line of its own may be several lines.
+std::string filled(std::string_view text, const std::map<std::string, std::string>& parts);
 
 std::string bash_completion();
 std::string zsh_completion();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -63,11 +64,6 @@ std::vector<const OptionSpec*> offered_options() {
     return offered;
 }
 
-bool is_repeatable(const OptionSpec& option) {
-    const std::string_view name = option.name;
-    return name == "wrap" || name == "env";
-}
-
 std::string escaped(std::string_view text, std::string_view characters, std::string_view escape) {
     std::string result;
     for (const char c : text) {
@@ -89,14 +85,16 @@ std::string joined(const std::vector<std::string>& words, const char* between) {
     return result;
 }
 
-void replace(std::string& whole, std::string_view mark, std::string_view part) {
-    whole.replace(whole.find(mark), mark.size(), part);
-}
-
-std::string with_part(std::string_view text, std::string_view mark, std::string_view part) {
-    text.remove_prefix(1);
-    const std::size_t at = text.find(mark);
-    return std::string(text.substr(0, at)).append(part).append(text.substr(at + mark.size() + 1));
+std::string filled(std::string_view text, const std::map<std::string, std::string>& parts) {
+    std::string whole(text.substr(1));
+    for (const auto& [mark, part] : parts) {
+        const std::string_view lines(part.data(),
+                                     part.ends_with('\n') ? part.size() - 1 : part.size());
+        for (std::size_t at = 0; (at = whole.find(mark, at)) != whole.npos; at += lines.size()) {
+            whole.replace(at, mark.size(), lines);
+        }
+    }
+    return whole;
 }
 
 }  // namespace ddp::manual

@@ -94,7 +94,7 @@ std::string optspec(const OptionSpec& option) {
     const std::string what = quoted("[" + part(option.description) + "]" + value_of(option));
     const std::string end = option.is_flag() ? "" : "=";
     if (*option.letter == '\0') {
-        return "'" + std::string(is_repeatable(option) ? "*" : "") + name + end + "'" + what;
+        return "'" + std::string(option.adds_up() ? "*" : "") + name + end + "'" + what;
     }
     const std::string letter = std::string("-") + option.letter;
     return "'(" + letter + " " + name + ")'{" + letter + (option.is_flag() ? "" : "+") + "," +
@@ -123,11 +123,10 @@ std::string zsh_completion() {
                    (option.value == nullptr ? "" : std::string("::") + option.value + ": ")) +
             " \\\n";
     }
-    std::string whole =
-        with_part("\n" + with_part(text, "@options@", options), "@inspect@", of_inspect);
-    replace(whole, "@names@", joined(names, " "));
-    replace(whole, "@valued@", joined(valued, " "));
-    return whole;
+    return filled(text, {{"@options@", options},
+                         {"@inspect@", of_inspect},
+                         {"@names@", joined(names, " ")},
+                         {"@valued@", joined(valued, " ")}});
 }
 
 }  // namespace ddp::manual

@@ -112,14 +112,16 @@ std::string missed_drill(const std::string& inject, const WatchedWorkers& worker
     for (const Worker& worker : workers.all) {
         const bool is_it = workers.first_rank + worker.local_rank == drill.rank;
         if (!is_it || !worker.ended || !worker.ended->ok()) continue;
-        const std::int64_t step =
-            contract::read_progress(workers.pages.page(worker.local_rank)).step;
-        if (step >= drill.step) return {};
+        const contract::RankRecord record =
+            contract::read_page(workers.pages.page(worker.local_rank));
+        const bool is_in_group = record.pid != 0;  // whose publish_progress does the drill
+        if (is_in_group && record.step >= drill.step) return {};
         const std::string rank = "rank " + std::to_string(drill.rank);
-        return "--inject=" + inject + ": nothing was done: " +
-               (step == 0
-                    ? rank + " has published no step (group.publish_progress(step))"
-                    : "the last step that " + rank + " has published is " + std::to_string(step));
+        std::string why =
+            "the last step that " + rank + " has published is " + std::to_string(record.step);
+        if (!is_in_group) why = rank + " is in no group, whose publish_progress does drills";
+        if (record.step == 0) why = rank + " has published no step (group.publish_progress(step))";
+        return "--inject=" + inject + ": nothing was done: " + why;
     }
     return {};
 }
