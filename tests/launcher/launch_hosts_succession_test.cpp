@@ -74,10 +74,14 @@ protected:
     Words environment_;
 };
 
-// In round 1 it waits, in a later one it is done.
-const Words two_rounds = bash(
-    "echo round $DDP_ROUND: $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT, restarts "
-    "$TORCHELASTIC_RESTART_COUNT.; [ $DDP_ROUND -gt 1 ] || exec sleep 60");
+// In round 1 it waits, in a later one it is done, after this.
+Words two_rounds_and(const std::string& last) {
+    return bash(
+        "echo round $DDP_ROUND: $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT, restarts "
+        "$TORCHELASTIC_RESTART_COUNT.; [ $DDP_ROUND -gt 1 ] || exec sleep 60; " +
+        last);
+}
+const Words two_rounds = two_rounds_and("true");
 
 TEST_F(LaunchHostsSuccession, TheNextHostTakesOverFromOneWithoutPower) {
     std::vector<HostProgram> launchers = launch_hosts(two_rounds, {"--nnodes=2:3"});
@@ -101,11 +105,15 @@ TEST_F(LaunchHostsSuccession, AJobWithATokenHasASuccessorToo) {
     ::chmod(token.c_str(), 0600);
     environment_ = {"DDP_JOB_TOKEN_FILE=" + token};
     const Words options{"--nnodes=2:3", "--auth=required"};
-    std::vector<HostProgram> launchers = launch_hosts(two_rounds, options);
+    // Until it has been found, however long a busy host takes to look.
+    const std::string found = files_.path() + "/found";
+    const std::string wait = "until [ -e " + found + " ]; do sleep 0.05; done";
+    std::vector<HostProgram> launchers = launch_hosts(two_rounds_and(wait), options);
     wait_for_round_1(launchers);
     kill_launcher(1);
     HostProgram again = launch_one(1, bash("true"), options);
     EXPECT_TRUE(again.wait_for_error("another host coordinates the job")) << again.err();
+    std::ofstream(found) << "yes";
     expect_success({&launchers[1], &launchers[2]}, {"at 10.77.0.2:29400, restarts 0."});
 }
 
