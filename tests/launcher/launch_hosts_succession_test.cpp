@@ -112,7 +112,8 @@ TEST_F(LaunchHostsSuccession, AJobWithATokenHasASuccessorToo) {
     wait_for_round_1(launchers);
     kill_launcher(1);
     HostProgram again = launch_one(1, bash("true"), options);
-    EXPECT_TRUE(again.wait_for_error("another host coordinates the job")) << again.err();
+    EXPECT_TRUE(again.wait_for_error("another host coordinates the job"))
+        << again.err() << "exit code " << again.wait(0ms).exit_code;
     std::ofstream(found) << "yes";
     expect_success({&launchers[1], &launchers[2]}, {"at 10.77.0.2:29400, restarts 0."});
 }
