@@ -1,4 +1,4 @@
-# What `cmake --install` copies: the library, its headers, ddp-launch with its manual page, ddp-bench, ddp-doctor, the CMake package
+# What `cmake --install` copies: the library, its headers, ddp-launch, ddp-bench and ddp-doctor with their manual pages, the CMake package
 # `ddp` and ddp.pc. A user needs none of ddp's own dependencies, and libgloo only to
 # run backend gloo.
 include(CMakePackageConfigHelpers)

@@ -1,5 +1,6 @@
 // What shells and `man` are told is what ddp-launch takes.
 #include "manual/manual.hpp"
+#include "manual/mdoc.hpp"
 
 #include "launcher/inspect/inspect_options.hpp"
 
@@ -95,6 +96,22 @@ TEST(Manual, IsOfADate) {
                               "2026-1-5", "-026-01-01", "2026/01/01", "today"}) {
         EXPECT_THROW(man_page(wrong), Error) << wrong;
     }
+}
+
+TEST(Manual, MakesThePageOfAProgramFromItsHelp) {
+    const std::string help =
+        "Does it,\nquickly. Twice.\n\nusage: it --fast=N [options]\n       run it "
+        "NAME\n\noptions:\n"
+        "  --json FILE   write\n                it\n  --fast        be\n  --long-name-of-one\n"
+        "                3.5 is it\n  --fit exactly so\n\nExit code: 0.\n";
+    EXPECT_EQ(help_page("it", "do it", help, "2026-02-03"),
+              ".Dd February 3, 2026\n.Dt IT 1\n.Os\n.Sh NAME\n.Nm it\n.Nd do it\n.Sh SYNOPSIS\n"
+              ".Nm it\n.Fl Fl fast Ns = Ns Ar N\n.Op Ar options\n.Nm run\n.Cm it\n.Ar NAME\n"
+              ".Sh DESCRIPTION\nDoes it, quickly.\nTwice.\n.Pp\nExit code: 0.\n.Sh OPTIONS\n"
+              ".Bl -tag -width Ds\n.It Fl Fl json Ar FILE\nwrite it.\n.It Fl Fl fast\nbe.\n"
+              ".It Fl Fl long-name-of-one\n3.5 is it.\n.It Fl Fl fit Ar exactly\nso.\n.El\n"
+              ".Sh SEE ALSO\n.Xr ddp-launch 1\n");
+    EXPECT_THROW(help_page("it", "do it", "it: no such option\n", "2026-02-03"), Error);
 }
 
 TEST(Manual, QuotesWhatAShellWouldTakeForMore) {

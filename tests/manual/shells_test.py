@@ -163,18 +163,27 @@ def faults_of_fish(environment, folder):
         yield "fish offers for a value what is none"
 
 
-def faults_of_page(share):
-    page = share / "man/man1/ddp-launch.1"
-    # It may know no other page here.
-    done = subprocess.run(["mandoc", "-T", "lint", page], capture_output=True, text=True, check=False)
-    for line in (done.stdout + done.stderr).splitlines():
-        if "referenced manual not found" not in line and "mandoc.db" not in line:
-            yield line
-    shown = subprocess.run(["mandoc", "-T", "ascii", page], capture_output=True, text=True, check=True).stdout
-    shown = " ".join(re.sub(".\b", "", shown).split())
-    for words in ("ddp-launch inspect [RUN]", "--nproc-per-node=N|gpu|cpu|auto", "The default is root-cause.", "${rank}"):
-        if words not in shown:
-            yield f"the page does not show {words!r}"
+PAGES = {
+    "ddp-launch": ["ddp-launch inspect [RUN]", "--nproc-per-node=N|gpu|cpu|auto", "The default is root-cause.", "${rank}"],
+    "ddp-bench": ["ddp-launch --nproc-per-node=N ddp-bench COLLECTIVE [options]", "--max-bytes SIZE the last row at most (default 256M).",
+                  "--path user|shared|adopted user: any memory", "the median over iterations."],
+    "ddp-doctor": ["ddp-doctor [options]", "--all-hosts of a job with a rank on each host", "Exit code: 0, 1 when something"],
+}
+
+
+def faults_of_pages(share):
+    for name, texts in PAGES.items():
+        page = share / f"man/man1/{name}.1"
+        # It may know no other page here.
+        done = subprocess.run(["mandoc", "-T", "lint", page], capture_output=True, text=True, check=False)
+        for line in (done.stdout + done.stderr).splitlines():
+            if "referenced manual not found" not in line and "mandoc.db" not in line:
+                yield line
+        shown = subprocess.run(["mandoc", "-T", "ascii", page], capture_output=True, text=True, check=True).stdout
+        shown = " ".join(re.sub(".\b", "", shown).split())
+        for words in texts:
+            if words not in shown:
+                yield f"the page of {name} does not show {words!r}: {shown}"
 
 
 def main(kind, launcher, share):
@@ -182,7 +191,7 @@ def main(kind, launcher, share):
         print(f"no {kind} here; tools/install-deps.sh --interop installs it")
         return 1 if os.environ.get("DDP_REQUIRE_INTEROP") == "1" else 77
     if kind == "mandoc":
-        faults = list(faults_of_page(share))
+        faults = list(faults_of_pages(share))
         print(*faults, sep="\n")
         return bool(faults)
     with tempfile.TemporaryDirectory() as name:

@@ -31,7 +31,7 @@ PkgConfigBuildsAProgram() {
         -o "$work/sum_ranks"
     "$prefix/bin/ddp-launch" --nproc_per_node=2 "$work/sum_ranks" 1
     local file
-    for file in man/man1/ddp-launch.1 bash-completion/completions/ddp-launch zsh/site-functions/_ddp-launch \
+    for file in man/man1/ddp-{launch,bench,doctor}.1 bash-completion/completions/ddp-launch zsh/site-functions/_ddp-launch \
         fish/vendor_completions.d/ddp-launch.fish; do
         [ -s "$prefix/share/$file" ] || fail "share/$file is not installed"
     done
