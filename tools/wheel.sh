@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Builds the wheel `ddp-launch`: ddp-launch, ddp-bench and ddp-doctor, which need no library but glibc 2.28 or later, and the
-# Python module ddp_launch. docs/wheel.md says what is in it.
+# Python module ddp_launch; and the wheel `ddp-launch-torchrun`, which its extra `torchrun` installs. docs/wheel.md says what is in
+# them.
 #
 #   tools/wheel.sh [--output DIR] [--target x86_64|aarch64]
 #
 # Into build-wheel/ go the compiler (the wheel `ziglang`: clang, with libc++), which pip fetches, and Boost's sources, which apt
-# fetches: both of these versions alone. Headers are the packages' of tools/install-deps.sh. The wheel lies in DIR (build-wheel),
-# in place of another one for that processor.
+# fetches: both of these versions alone. Headers are the packages' of tools/install-deps.sh. The wheels lie in DIR (build-wheel),
+# in place of others for that processor.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 zig_version=0.17.1 wheel_version=0.45.1 auditwheel_version=6.8.2
@@ -14,7 +15,7 @@ boost=1.81.0
 glibc=2.28
 
 work=$root/build-wheel output=$root/build-wheel processor=x86_64
-usage() { sed -n '2,11s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$0"; }
 refuse() { echo "wheel.sh: $*; see --help" >&2; exit 2; }
 while [ $# -gt 0 ]; do
     case $1 in
@@ -130,8 +131,19 @@ rm -rf "$packed"
 mkdir "$packed"
 "$tools/bin/python" -m wheel pack --dest-dir "$packed" "$parts" >/dev/null
 
-"$tools/bin/python" "$root/packaging/wheel/check_wheel.py" "$packed"/*.whl "$glibc" "$processor" "${programs[@]}"
-rm -f "$output"/ddp_launch-*_"$processor".whl
+parts=$work/parts-torchrun
+about=$parts/ddp_launch_torchrun-$version.dist-info
+rm -rf "$parts"
+mkdir -p "$about/licenses" "$parts/ddp_launch_torchrun"
+install -m 644 "$root"/packaging/wheel/ddp_launch_torchrun/*.py "$parts/ddp_launch_torchrun/"
+install -m 644 "$root/packaging/wheel/ddp_launch_torchrun.pth" "$parts/"
+install -m 644 "$root/LICENSE" "$about/licenses/"
+sed "s/@VERSION@/$version/" "$root/packaging/wheel/METADATA.torchrun.in" >"$about/METADATA"
+printf '%s\n' 'Wheel-Version: 1.0' 'Generator: tools/wheel.sh' 'Root-Is-Purelib: true' 'Tag: py3-none-any' >"$about/WHEEL"
+"$tools/bin/python" -m wheel pack --dest-dir "$packed" "$parts" >/dev/null
+
+"$tools/bin/python" "$root/packaging/wheel/check_wheel.py" "$packed"/*_"$processor".whl "$glibc" "$processor" "${programs[@]}"
+rm -f "$output"/ddp_launch-*_"$processor".whl "$output"/ddp_launch_torchrun-*.whl
 mv "$packed"/*.whl "$output/"
 wheel=$(echo "$output"/ddp_launch-*_"$processor".whl)
 echo "pip install $wheel  # $(stat -c %s "$wheel") bytes"

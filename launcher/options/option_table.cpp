@@ -122,6 +122,9 @@ constexpr std::array table{
                [](Options& o, Value v) {
                    if (parse_flag(v)) o.program.kind = ProgramKind::script;
                }},
+    OptionSpec{"python", "", "", "FILE", "", "", G::program, T::own,
+               "the interpreter of scripts and modules, instead of $PYTHON_EXEC's and others",
+               [](Options& o, Value v) { o.program.python = v.text; }},
     OptionSpec{"pass-local-rank", "", "", nullptr, "off", "", G::program, T::own,
                "give the program --local_rank=N as its first argument",
                [](Options& o, Value v) { o.program.pass_local_rank = parse_flag(v); }},

@@ -54,6 +54,7 @@ struct HostOptions {
 
 struct ProgramOptions {  // what each worker executes
     ProgramKind kind = ProgramKind::automatic;
+    std::string python;               // of scripts and modules; empty: find_interpreter()
     bool virtual_local_rank = false;  // LOCAL_RANK=0 and one visible GPU for each worker
     bool oversubscribe_gpu = false;   // ranks may share a GPU: tests only
     bool pass_local_rank = false;     // --local_rank=N before the worker's arguments

@@ -30,11 +30,13 @@ bool wants_gpus(const Options& options, const Host& host) {
     return options.program.virtual_local_rank || options.action == Action::dry_run;
 }
 
-ProgramSearch search_of(const EnvLookup& environment, const std::string& called_as) {
+ProgramSearch search_of(const Options& options, const EnvLookup& environment,
+                        const std::string& called_as) {
+    const std::string& python = options.program.python;
     const std::string path = environment("PATH").value_or(default_path);
     return {.program = [path](const std::string& name) { return find_program(name, path); },
             .script = find_script,
-            .python = find_interpreter(called_as, environment)};
+            .python = python.empty() ? find_interpreter(called_as, environment) : python};
 }
 
 JobVariables variables_of(const Options& options, int workers) {
@@ -178,7 +180,7 @@ JobPlan plan_job(const Options& options, const EnvLookup& environment, const Hos
         plan.variables.one_gpu_each = one_gpu_each(std::move(listed), workers, environment);
     }
     WorkerCommands commands =
-        worker_commands(options, workers, search_of(environment, host.called_as));
+        worker_commands(options, workers, search_of(options, environment, host.called_as));
     plan.commands = std::move(commands.of_rank);
     plan.missing = std::move(commands.missing);
     plan.notices = notices_for(options, workers, plan.gpus.size());

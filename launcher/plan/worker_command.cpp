@@ -114,7 +114,7 @@ WorkerCommands worker_commands(const Options& options, int workers, const Progra
     Paths paths(search);
     const bool python = runs_under_python(options);
     paths.of(python ? search.python : options.program.command.front());
-    if (python) paths.add_hint("; PYTHON_EXEC may name the interpreter");
+    if (python) paths.add_hint("; PYTHON_EXEC or --python may name the interpreter");
     WorkerCommands result;
     for (int rank = 0; rank < workers; ++rank) {
         std::vector<std::string> words = start_of_command(options, search, rank);

@@ -90,7 +90,11 @@ protected:
         options.insert(options.end(), {DDP_TEST_ZOO, witness_.path()});
         return options;
     }
-    LaunchSettings settings() const { return {.environment = {cookie()}}; }
+    // DDP_TEST_LAUNCHER: what becomes ddp-launch (tests/wheel/).
+    LaunchSettings settings() const {
+        const char* const named = std::getenv("DDP_TEST_LAUNCHER");
+        return {.environment = {cookie()}, .program = named != nullptr ? named : ""};
+    }
     std::string cookie() const { return "DDP_TEST_COOKIE=" + folder_.path(); }
 
     // The zoo by its pipe, others (the agent; a worker before its first line) by their environment.

@@ -13,6 +13,7 @@ files() { find "$work/environment" -not -name '*.pyc' -not -name __pycache__ -no
 
 "$here/../../tools/wheel.sh" --output "$work"
 wheel=$(echo "$work"/ddp_launch-*.whl)
+export PIP_FIND_LINKS=$work PIP_NO_INDEX=1
 
 # The check sees what is wrong.
 refuses() {
@@ -39,9 +40,12 @@ refuses "the licences {'libcxx'} are missing" "$poor" 2.28 "$(uname -m)" "${prog
 refuses 'ddp-launch is no program by its mode' "$poor" 2.28 "$(uname -m)" "${programs[@]}"
 
 python3 -m venv "$work/environment"
-files >"$work/before"
-"$work/environment/bin/pip" install --quiet --no-compile --no-index "$wheel"
 bin=$work/environment/bin
+# As pip writes PyTorch's.
+printf '#!%s\nimport sys\nfrom torch.distributed.run import main\nsys.exit(main())\n' "$bin/python3" >"$bin/torchrun"
+chmod 755 "$bin/torchrun"
+files >"$work/before"
+"$bin/pip" install --quiet --no-compile ddp-launch
 export PATH=$bin:$PATH
 
 [ "$(ddp-launch --no-python -n 2 sh -c 'echo $WORLD_SIZE' 2>/dev/null)" = $'2\n2' ] || fail "ddp-launch starts no workers"
@@ -56,6 +60,19 @@ grep -q '^ddp-doctor: this host ' "$work/out" || fail "$(cat "$work/out")"
 "$bin/python" "$here/module_test.py"
 [ "$(man -w ddp-launch)" = "$work/environment/share/man/man1/ddp-launch.1" ] || fail "no manual page is found"
 [ -s "$work/environment/share/bash-completion/completions/ddp-launch" ] || fail "no completion for bash"
+
+! torchrun --version 2>/dev/null || fail "torchrun is ours, and nobody has asked for that"
+files >"$work/without_extra"
+cp "$bin/torchrun" "$work/torchrun"
+"$bin/pip" install --quiet --no-compile 'ddp-launch[torchrun]'
+[ "$(torchrun -n 2 "$work/rank.py" 2>/dev/null | sort)" = $'0\n1' ] || fail "torchrun is not ours"
+[ "$("$bin/python" -m torch.distributed.run --version)" = "$(ddp-launch --version)" ] || fail "torch.distributed.run is not ours"
+DDP_TEST_LAUNCHER=$bin/torchrun "$here/../../build/tests/bin/ddp_launch_tests" --gtest_filter='RandomKill.SoakNobodySurvives*' >"$work/out" 2>&1 ||
+    fail "$(tail -40 "$work/out")"
+grep ' kills, ' "$work/out"
+"$bin/pip" uninstall --quiet --yes ddp-launch-torchrun
+files | diff "$work/without_extra" - || fail "that is left (>) of the extra, or gone"
+cmp "$bin/torchrun" "$work/torchrun" || fail "torchrun has changed"
 
 "$bin/pip" uninstall --quiet --yes ddp-launch
 files | diff "$work/before" - || fail "that is left (>) of the wheel, or gone"
