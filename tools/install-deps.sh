@@ -7,7 +7,8 @@
 #                                      into .interop, by pip, Python's safetensors, py-spy and a checker of Kubernetes' manifests, and the daemons
 #                                      of ssh, Slurm, MUNGE and Prometheus, unpacked, so that none of them starts here
 #   tools/install-deps.sh --asan       also clang and its linker, for preset asan
-#   tools/install-deps.sh --soak       also what a few tests labelled soak are skipped without: debootstrap; podman and runc
+#   tools/install-deps.sh --soak       also what a few tests labelled soak are skipped without: podman and runc; what --debian installs
+#   tools/install-deps.sh --debian     also what builds and checks the Debian packages (tools/debian.sh), and debootstrap
 #   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
 #   tools/install-deps.sh --peers DIR  only the newest Intel MPI, Open MPI, MPICH and oneCCL, by pip, an environment each in DIR,
 #                                      for tools/bench/peers.sh --peers DIR
@@ -34,9 +35,10 @@ asan_packages=(clang libclang-rt-14-dev lld)
 daemon_packages=(openssh-server libwrap0 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libmunge2
     prometheus python3-prometheus-client python3-decorator)
 
-soak_packages=(debootstrap podman runc)
+soak_packages=(podman runc)
+debian_packages=(dpkg-dev debhelper lintian debootstrap)
 
-usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,16s/^# \{0,1\}//p' "$0"; }
 
 install_newest_torch() {
     local dir=$1
@@ -166,7 +168,8 @@ case ${1:-} in
     "") ;;
     --interop) with_interop=yes; packages+=("${interop_packages[@]}" "${asan_packages[@]}") ;;
     --asan) packages+=("${asan_packages[@]}") ;;
-    --soak) packages+=("${soak_packages[@]}") ;;
+    --soak) packages+=("${soak_packages[@]}" "${debian_packages[@]}") ;;
+    --debian) packages+=("${debian_packages[@]}") ;;
     --torch)
         [ $# -eq 2 ] || { echo "install-deps: --torch needs a directory" >&2; exit 2; }
         install_newest_torch "$2"
@@ -176,7 +179,7 @@ case ${1:-} in
         install_newest_peers "$2"
         exit ;;
     -h | --help) usage; exit ;;
-    *) echo "install-deps: unknown option $1 (--interop, --asan, --soak, --torch DIR, --peers DIR)" >&2; exit 2 ;;
+    *) echo "install-deps: unknown option $1 (--interop, --asan, --soak, --debian, --torch DIR, --peers DIR)" >&2; exit 2 ;;
 esac
 
 install_packages() {
