@@ -5,11 +5,16 @@
 # other libraries are C ones or static: a shared library in C++ (LibTorch) brings its own libstdc++,
 # and objects and exceptions of both must not meet. So backend gloo refuses such a program. Its own
 # addresses are fixed at link time: nothing to relocate at start, of the CUDA runtime above all.
+# Where ddp itself is a shared library nothing is done.
 function(ddp_start_fast target)
   if(NOT ARGC EQUAL 1 OR NOT TARGET "${target}")
     message(FATAL_ERROR "ddp_start_fast: '${ARGV}' is not one target")
   endif()
-  if(NOT DDP_SANITIZE)
+  set(kind STATIC_LIBRARY)
+  if(TARGET ddp::runtime)
+    get_target_property(kind ddp::runtime TYPE)
+  endif()
+  if(NOT DDP_SANITIZE AND NOT kind STREQUAL "SHARED_LIBRARY")
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -no-pie -Wl,--gc-sections)
   endif()
 endfunction()

@@ -3,7 +3,7 @@
 # Nothing is pushed.
 #
 #   tools/release.sh
-#   tools/release.sh --snapshot   the tarball alone, of any commit and without a check
+#   tools/release.sh --snapshot   of any commit and without a check: build-release/ddp-VERSION-COMMIT.tar.gz alone
 #
 # The version is that of include/ddp/version.hpp, where it stands as a whole and in parts. A release wants no changes beside the
 # commit, CHANGELOG.md with "## VERSION, YYYY-MM-DD" as its first section, packaging/debian/changelog of this version, and no such tag yet.
@@ -28,10 +28,11 @@ if [ -n "$is_release" ]; then
         fault "include/ddp/version.hpp: \"$version\" is not $(macro _MAJOR).$(macro _MINOR).$(macro _PATCH), its parts"
     [ -z "$(git status --porcelain)" ] || fault "there are changes beside the commit: $(git status --porcelain | head -n 1)"
     section=$(grep -m1 '^## ' CHANGELOG.md || true)
-    [[ $section =~ ^"## $version, "[0-9]{4}-[0-9]{2}-[0-9]{2}$ ]] ||
+    [[ $section =~ ^"## $version, "([0-9]{4}-[0-9]{2}-[0-9]{2})$ ]] && date -d "${BASH_REMATCH[1]}" >/dev/null 2>&1 ||
         fault "CHANGELOG.md: the first section is \"$section\"; it should be \"## $version, $(date -u +%Y-%m-%d)\""
     packaged=$(sed -n '1s/^ddp (\(.*\)-.*) .*/\1/p' packaging/debian/changelog)
     [ "$packaged" = "$version" ] || fault "packaging/debian/changelog: the first entry is of \"$packaged\", and not of $version"
+    ! sed 1q packaging/debian/changelog | grep -q UNRELEASED || fault "packaging/debian/changelog: the first entry is UNRELEASED"
     ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null || fault "there is a tag v$version; raise the version"
 fi
 if [ ${#faults[@]} -gt 0 ]; then
@@ -40,10 +41,13 @@ if [ ${#faults[@]} -gt 0 ]; then
 fi
 
 mkdir -p build-release
-tarball=build-release/ddp-$version.tar.gz
+name=ddp-$version
+[ -n "$is_release" ] || name=$name-$(git rev-parse --short=12 HEAD)
 # The same bytes for the same commit.
-git archive --format=tar --prefix="ddp-$version/" HEAD | gzip -9n >"$tarball.part"
-mv "$tarball.part" "$tarball"
-(cd build-release && sha256sum "ddp-$version.tar.gz" >"ddp-$version.tar.gz.sha256")
-[ -z "$is_release" ] || git tag -a "v$version" -m "ddp $version"
-echo "$tarball"
+git -c tar.umask=0002 archive --format=tar --prefix="$name/" HEAD | gzip -9n >"build-release/$name.part"
+mv "build-release/$name.part" "build-release/$name.tar.gz"
+if [ -n "$is_release" ]; then
+    (cd build-release && sha256sum "$name.tar.gz" >"$name.tar.gz.sha256")
+    git tag -a "v$version" -m "ddp $version"
+fi
+echo "build-release/$name.tar.gz"

@@ -45,7 +45,7 @@ Device device_of(const std::vector<NamedTensor>& state) {
 
 }  // namespace
 
-class CheckpointManager::Impl {
+class __attribute__((visibility("hidden"))) CheckpointManager::Impl {
 public:
     Impl(const std::filesystem::path& dir, ProcessGroup& group, const CheckpointOptions& options)
         : dir_(dir),

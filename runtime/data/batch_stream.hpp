@@ -29,7 +29,7 @@ struct BatchPlan {
     std::span<const std::size_t> batch(std::size_t number) const;
 };
 
-class BatchStream::Impl {
+class __attribute__((visibility("hidden"))) BatchStream::Impl {
 public:
     // workers = 0: next() prepares. Throws SystemError when a thread cannot be started.
     Impl(BatchPlan plan, const DataLoaderOptions& options, PrepareBatch prepare);

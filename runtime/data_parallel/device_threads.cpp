@@ -17,7 +17,7 @@
 
 namespace ddp {
 
-class DeviceThreads::Impl {
+class __attribute__((visibility("hidden"))) DeviceThreads::Impl {
 public:
     explicit Impl(std::vector<Device> devices)
         : devices_(std::move(devices)), errors_(devices_.size()), workers_(devices_.size()) {

@@ -18,7 +18,7 @@
 
 namespace ddp {
 
-class ProcessGroup::Impl {
+class __attribute__((visibility("hidden"))) ProcessGroup::Impl {
 public:
     // Meets the other ranks, at the store; null in a world of one.
     Impl(process_group::GroupMember member, std::shared_ptr<Store> store,

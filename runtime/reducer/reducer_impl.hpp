@@ -24,7 +24,7 @@ namespace ddp {
 
 // Invariant: all ranks start the same collectives in the same order whatever happens in a backward;
 // a mistake waits until all buckets are sent.
-class Reducer::Impl {
+class __attribute__((visibility("hidden"))) Reducer::Impl {
 public:
     Impl(std::span<Parameter> parameters, ProcessGroup& group, const ReducerOptions& options,
          RankState state);

@@ -133,9 +133,9 @@ EOF
     "$work/build/sum_ranks" 0
     ! ldd "$work/build/sum_ranks" | grep -E 'boost|spdlog|fmt' || fail "a foreign library is linked"
     ldd "$work/build/sum_ranks" | grep 'libddp\.so\.' >/dev/null || fail "libddp.so is not linked"
-    ! nm -DC --defined-only "$work"/build/ddp/runtime/libddp.so | grep -E ' (nlohmann|ddp::shm)::' ||
+    ! nm -DC --defined-only "$work"/build/ddp/runtime/libddp.so | grep -E ' (nlohmann|ddp::shm)::|::Impl::' ||
         fail "libddp.so exports what is not ddp's interface"
-    ! nm -D --defined-only "$work"/build/ddp/runtime/libddp.so | grep -vE ' (_Z[A-Za-z0-9_]*N[KOR]*3ddp.*@@DDP_0|DDP_0)$' ||
+    ! nm -D --defined-only "$work"/build/ddp/runtime/libddp.so | grep -vE ' (_Z(|T[ISVT]|T[hv][n0-9_]*_|GV|GVZ|Z)N[KOR]*3ddp.*@@DDP_0|DDP_0)$' ||
         fail "libddp.so exports what is not ddp's, as the CUDA runtime, which a program may bring itself"
 }
 

@@ -12,8 +12,8 @@ cd "$work"
 mkdir -p tools include/ddp packaging/debian
 cp "$source_dir/tools/release.sh" tools/
 cp "$source_dir/include/ddp/version.hpp" include/ddp/
-cp "$source_dir/packaging/debian/changelog" packaging/debian/
 version=$(sed -n 's/.*define DDP_VERSION "\(.*\)"/\1/p' include/ddp/version.hpp)
+echo "ddp ($version-1) unstable; urgency=medium" >packaging/debian/changelog
 printf '# Changes\n\n## Unreleased\n\n- all\n' >CHANGELOG.md
 echo /build-release/ >.gitignore
 git init -q
@@ -29,13 +29,20 @@ refuses 'CHANGELOG.md: the first section is "## Unreleased"'
 sed -i "s/^## Unreleased/## $version, 2026-12-01/" CHANGELOG.md
 refuses 'there are changes beside the commit'
 commit changes
-sed -i 's/DDP_VERSION_PATCH 0/DDP_VERSION_PATCH 7/' include/ddp/version.hpp
+sed -i 's/\(DDP_VERSION_PATCH \).*/\17777/' include/ddp/version.hpp
 commit parts
 refuses "its parts"
 git revert --no-edit HEAD >/dev/null
 sed -i '1s/(.*)/(9.9.9-1)/' packaging/debian/changelog
 commit debian
 refuses 'packaging/debian/changelog: the first entry is of "9.9.9"'
+sed -i "1s/.*/ddp ($version-1) UNRELEASED; urgency=medium/" packaging/debian/changelog
+commit unreleased
+refuses 'the first entry is UNRELEASED'
+git revert --no-edit HEAD~2..HEAD >/dev/null
+sed -i "s/2026-12-01/2026-12-41/" CHANGELOG.md
+commit date
+refuses "CHANGELOG.md: the first section is \"## $version, 2026-12-41\""
 git revert --no-edit HEAD >/dev/null
 
 tarball=$(tools/release.sh) || fail "no release: $tarball"
@@ -43,9 +50,13 @@ tarball=$(tools/release.sh) || fail "no release: $tarball"
 (cd build-release && sha256sum --quiet -c "ddp-$version.tar.gz.sha256") || fail "another sum"
 [ "$(tar -tzf "$tarball" | head -n 1)" = "ddp-$version/" ] || fail "another folder"
 [ "$(git cat-file -t "v$version")" = tag ] || fail "no tag"
-cp "$tarball" first.tar.gz
+cp "$tarball" .git/first.tar.gz
 ! tools/release.sh 2>.git/out || fail "it was released twice"
 grep -q "there is a tag v$version" .git/out || fail "not because of the tag: $(cat .git/out)"
-tools/release.sh --snapshot >/dev/null
-cmp "$tarball" first.tar.gz || fail "other bytes for the same commit"
+snapshot=$(tools/release.sh --snapshot)
+[ "$snapshot" = "build-release/ddp-$version-$(git rev-parse --short=12 HEAD).tar.gz" ] || fail "a snapshot is $snapshot"
+mv "$snapshot" .git/snapshot.tar.gz
+GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=tar.umask GIT_CONFIG_VALUE_0=0077 tools/release.sh --snapshot >/dev/null
+cmp "$snapshot" .git/snapshot.tar.gz || fail "other bytes for the same commit"
+cmp "$tarball" .git/first.tar.gz || fail "a snapshot has changed the release"
 ! tools/release.sh --tag 2>.git/out || fail "an option that there is not"

@@ -147,7 +147,7 @@ std::vector<base::UniqueFd> listen_as_rank_0(const MasterAddress& master,
 
 }  // namespace
 
-struct TcpStoreServer::Impl : ServerThread {
+struct __attribute__((visibility("hidden"))) TcpStoreServer::Impl : ServerThread {
     using ServerThread::ServerThread;
 };
 
