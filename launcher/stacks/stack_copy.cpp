@@ -30,9 +30,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// On a host with more to do than processors a thread may take its time to stop. Meanwhile none
-// stands still.
+// Meanwhile none stands still. On a host with more to do than processors a thread that is to stop
+// may wait for one first.
 constexpr milliseconds time_to_stop{500};
+constexpr milliseconds time_to_get_a_processor{1200};
 constexpr microseconds between_looks{200};
 constexpr std::uint64_t red_zone = 128;
 
@@ -143,6 +144,11 @@ struct StackCopy::Shared {
 
 namespace {
 
+bool waits_for_processor(const ThreadCopy* thread) {
+    const auto stat = base::stat_of(thread->tid);
+    return stat && stat->state == 'R';
+}
+
 template <class Shared>
 void copy_all(pid_t pid, const Memory& memory, Shared& shared) {
     std::vector<ThreadCopy*> waited;
@@ -163,13 +169,16 @@ void copy_all(pid_t pid, const Memory& memory, Shared& shared) {
         shared.refused = refused;
         if (refused == EPERM) return;
     }
-    const auto until = Clock::now() + time_to_stop;
-    while (!waited.empty() && Clock::now() < until) {
+    const auto begin = Clock::now();
+    for (;;) {
         std::erase_if(waited, [&](ThreadCopy* thread) {
             ++shared.beats;
             return copy_if_stopped(pid, memory, *thread);
         });
-        if (!waited.empty()) std::this_thread::sleep_for(between_looks);
+        const auto took = Clock::now() - begin;
+        if (waited.empty() || took >= time_to_get_a_processor) return;
+        if (took >= time_to_stop && std::ranges::none_of(waited, waits_for_processor)) return;
+        std::this_thread::sleep_for(between_looks);
     }
 }
 
@@ -256,8 +265,7 @@ std::string StackCopy::problem() const {
     if (refused == EPERM) return why_not_permitted(pid_);
     if (refused == ESRCH) return "the process has ended";
     if (refused != 0) return std::strerror(refused);
-    return is_late() ? "it does not stop within " + std::to_string(time_to_stop.count()) + " ms"
-                     : "";
+    return is_late() ? "it does not stop in time" : "";
 }
 
 std::string why_not_permitted(pid_t pid) {
