@@ -55,4 +55,6 @@ if [ -n "$takes_symbols" ]; then
 fi
 # Nobody has asked Debian for them, so that there is no request to close.
 lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs --allow-root "$work"/*.changes
-echo "apt install $(cd "$work" && echo ./*.deb | sed "s,\./,$work/,g")"
+printf 'apt install'
+printf ' %s' "$work"/{ddp-tools,libddp0,libddp-dev}_*.deb
+echo

@@ -1,14 +1,22 @@
 #!/usr/bin/env bash
 # The Debian packages are built and checked, installed into a bare Debian 12 without what they recommend, tested there by their own
-# tests, upgraded, and purged so that nothing is left. Root only; downloads some 150 MB.
+# tests, upgraded, and purged so that nothing is left; and packaging/container's container is built and run. Root only; downloads some
+# 200 MB.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 [ "$(id -u)" = 0 ] || { echo "skipped: debootstrap needs root"; exit 77; }
-for tool in debootstrap dh lintian; do
-    command -v "$tool" >/dev/null || { echo "skipped: no $tool here; tools/install-deps.sh --debian installs it"; exit 77; }
+PATH=$PATH:/usr/sbin
+for tool in debootstrap dh lintian podman runc; do
+    command -v "$tool" >/dev/null || { echo "skipped: no $tool here; tools/install-deps.sh --soak installs it"; exit 77; }
 done
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+podman=(podman --root "$work/storage" --runroot "$work/run" --storage-driver=vfs --cgroup-manager=cgroupfs --events-backend=none
+    --runtime "$(command -v runc)")
+clean_up() {
+    "${podman[@]}" rm --all --force >"$work/log" 2>&1 || true
+    rm -rf "$work"
+}
+trap clean_up EXIT
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
 "$top/tools/debian.sh" || fail "tools/debian.sh"
@@ -30,6 +38,23 @@ cp -a /etc/apt/sources.list* /etc/apt/apt.conf.d "$root/etc/apt/"
 [ ! -f /etc/resolv.conf ] || cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 [ ! -d /usr/local/share/ca-certificates ] || cp -a /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/"
 cp -aL /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+
+# The container, on this Debian. The recipe for Apptainer does the same.
+tar -C "$root" -c . | "${podman[@]}" import - base >"$work/log" 2>&1 || fail "podman import: $(tail -n 5 "$work/log")"
+"${podman[@]}" build --network=host --build-arg BASE=localhost/base -t ddp -f "$top/packaging/container/Dockerfile" "$built" \
+    >"$work/log" 2>&1 || fail "podman build: $(tail -n 20 "$work/log")"
+limits=(--ulimit=nofile=1024:1024 --ulimit=nproc=1000:1000)  # that podman would raise, where it may not
+"${podman[@]}" run --rm --network=host "${limits[@]}" ddp -n 2 sh -c 'echo "$RANK of $WORLD_SIZE"; tr "\0" " " </proc/1/cmdline | cut -c 1-20' \
+    >"$work/out" 2>"$work/log" || fail "the container: $(cat "$work/log")"
+[ "$(sort "$work/out" | tr '\n' ' ')" = "/usr/bin/ddp-launch  /usr/bin/ddp-launch  0 of 2 1 of 2 " ] || fail "the container printed: $(cat "$work/out")"
+"${podman[@]}" run --detach --name stopped --network=host "${limits[@]}" ddp -n 2 sleep 600 >"$work/log"
+"${podman[@]}" stop --time 40 stopped >"$work/log"
+code=$("${podman[@]}" wait stopped)
+[ "$code" = 143 ] || fail "a container that is stopped ends with $code"
+sed -n '/^%post/,/^%run/p' "$top/packaging/container/ddp.def" | grep '^    ' | sed 's/^ *//' | while read -r line; do
+    grep -qF "$line" "$top/packaging/container/Dockerfile" || { echo "ddp.def alone has: $line"; exit 1; }
+done || fail "the recipes differ"
+
 mkdir "$root/packages"
 for package in "${packages[@]}"; do cp "$built/${package}_${version}"_*.deb "$root/packages/"; done
 inside() {
