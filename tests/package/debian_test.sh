@@ -12,6 +12,8 @@ done
 work=$(mktemp -d)
 podman=(podman --root "$work/storage" --runroot "$work/run" --storage-driver=vfs --cgroup-manager=cgroupfs --events-backend=none
     --runtime "$(command -v runc)")
+printf '[engine]\nlock_type = "file"\n' >"$work/containers.conf"  # not in /dev/shm, where they would stay
+export CONTAINERS_CONF=$work/containers.conf
 clean_up() {
     "${podman[@]}" rm --all --force >"$work/log" 2>&1 || true
     rm -rf "$work"
