@@ -9,7 +9,7 @@
 #   tools/install-deps.sh --asan       also clang and its linker, for preset asan
 #   tools/install-deps.sh --soak       also what a few tests labelled soak are skipped without: podman and runc; what --debian installs
 #   tools/install-deps.sh --debian     also what builds and checks the Debian packages (tools/debian.sh), and debootstrap
-#   tools/install-deps.sh --torch DIR  only the newest PyTorch, by pip into the virtual environment DIR (large)
+#   tools/install-deps.sh --torch DIR  only the newest PyTorch, accelerate and fabric, by pip into the virtual environment DIR (large)
 #   tools/install-deps.sh --peers DIR  only the newest Intel MPI, Open MPI, MPICH and oneCCL, by pip, an environment each in DIR,
 #                                      for tools/bench/peers.sh --peers DIR
 #
@@ -43,7 +43,7 @@ usage() { sed -n '2,16s/^# \{0,1\}//p' "$0"; }
 install_newest_torch() {
     local dir=$1
     [ -x "$dir/bin/pip" ] || python3 -m venv "$dir"
-    "$dir/bin/pip" install --quiet torch numpy
+    "$dir/bin/pip" install --quiet torch numpy accelerate lightning-fabric click
     "$dir/bin/python" -c 'import torch; print("torch", torch.__version__)'
 }
 

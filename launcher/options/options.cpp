@@ -208,29 +208,23 @@ void check_local_ranks(const Options& options, int workers) {
 
 std::string help_text() {
     std::ostringstream text;
-    text
-        << "Starts N copies of a program, tells each which rank it is, and stops all when one "
-           "fails.\n"
-           "\n"
-           "usage: ddp-launch [options] [--] program [args...]\n"
-           "example: ddp-launch --nproc-per-node=2 ./train --epochs 3\n"
-           "         starts ./train --epochs 3 twice, as rank 0 and rank 1 of a world of 2\n"
-           "look at a job that runs, or has ended: ddp-launch inspect --help\n"
-        << describe_options()
-        << "\n"
-           "Option names may be written with underscores (--nproc_per_node=2) and shortened as "
-           "long\n"
-           "as one option begins so. PET_NPROC_PER_NODE=2 is a default for that option; "
-           "torchrun's\n"
-           "other options have such variables too. A program that ends in .py is run by "
-           "$PYTHON_EXEC,\n"
-           "else the virtual environment's python3, else that of PATH. All words after the program "
-           "are\n"
-           "the program's; ${local_rank} in them becomes the local rank. Exit code: that of the "
-           "rank that\n"
-           "failed first (128 + signal for a signal), 2 for a wrong command line, 126 and 127 for "
-           "a program\n"
-           "that cannot run.\n";
+    text << "Starts N copies of a program, tells each which rank it is, and stops all when one "
+            "fails.\n"
+            "\n"
+            "usage: ddp-launch [options] [--] program [args...]\n"
+            "example: ddp-launch --nproc-per-node=2 ./train --epochs 3\n"
+            "         starts ./train --epochs 3 twice, as rank 0 and rank 1 of a world of 2\n"
+            "look at a job that runs, or has ended: ddp-launch inspect --help\n"
+         << describe_options()
+         << "\n"
+            "Option names may be written with underscores (--nproc_per_node=2) and shortened as\n"
+            "long as one option begins so. PET_NPROC_PER_NODE=2 is a default for that option;\n"
+            "torchrun's other options have such variables too. A program that ends in .py is run\n"
+            "by --python's interpreter, else $PYTHON_EXEC, else the virtual environment's\n"
+            "python3, else that of PATH. All words after the program are the program's;\n"
+            "${local_rank} in them becomes the local rank. Exit code: that of the rank that\n"
+            "failed first (128 + signal for a signal), 2 for a wrong command line, 126 and 127\n"
+            "for a program that cannot run.\n";
     return text.str();
 }
 

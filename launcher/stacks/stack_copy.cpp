@@ -144,9 +144,11 @@ struct StackCopy::Shared {
 
 namespace {
 
-bool waits_for_processor(const ThreadCopy* thread) {
+// It waits in the kernel for what nothing interrupts. Another one needs a processor to stop, at
+// most.
+bool cannot_stop(const ThreadCopy* thread) {
     const auto stat = base::stat_of(thread->tid);
-    return stat && stat->state == 'R';
+    return !stat || stat->state == 'D';
 }
 
 template <class Shared>
@@ -177,7 +179,7 @@ void copy_all(pid_t pid, const Memory& memory, Shared& shared) {
         });
         const auto took = Clock::now() - begin;
         if (waited.empty() || took >= time_to_get_a_processor) return;
-        if (took >= time_to_stop && std::ranges::none_of(waited, waits_for_processor)) return;
+        if (took >= time_to_stop && std::ranges::all_of(waited, cannot_stop)) return;
         std::this_thread::sleep_for(between_looks);
     }
 }

@@ -125,6 +125,9 @@ TEST_F(LaunchOptions, AScriptIsRunByPythonExec) {
     const LaunchResult ran =
         launch({"-n2", "train.py", "${local_rank}"}, {.environment = {"PYTHON_EXEC=./python"}});
     EXPECT_THAT(lines_of(ran.out), UnorderedElementsAre("1 0 rank 0", "1 1 rank 1")) << ran.err;
+    const LaunchResult named =
+        launch({"--python=./python", "train.py", "x"}, {.environment = {"PYTHON_EXEC=/nowhere"}});
+    EXPECT_EQ(named.out, "1 x rank 0\n") << named.err;
     const LaunchResult missing = launch({"trian.py"}, {.environment = {"PYTHON_EXEC=./python"}});
     EXPECT_EQ(missing.exit_code, 127);
     EXPECT_THAT(missing.err, HasSubstr("did you mean train.py?"));

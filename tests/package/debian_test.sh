@@ -14,8 +14,11 @@ podman=(podman --root "$work/storage" --runroot "$work/run" --storage-driver=vfs
     --runtime "$(command -v runc)")
 printf '[engine]\nlock_type = "file"\n' >"$work/containers.conf"  # not in /dev/shm, where they would stay
 export CONTAINERS_CONF=$work/containers.conf
+groups() { find /sys/fs/cgroup -maxdepth 3 -depth -path '*/libpod_parent*' -type d; }
+groups_before=$(groups)
 clean_up() {
     "${podman[@]}" rm --all --force >"$work/log" 2>&1 || true
+    [ -n "$groups_before" ] || groups | xargs -r rmdir
     rm -rf "$work"
 }
 trap clean_up EXIT
@@ -31,6 +34,11 @@ sed '$p; $s/ddp::/ddp::gone_/' "$top/packaging/debian/libddp0.symbols" >"$work/s
 ! (cd "$built/ddp-${version%-*}" && dpkg-gensymbols -c1 -plibddp0 "-I$work/symbols" -Pdebian/libddp0 -O/dev/null) >"$work/out" 2>&1 ||
     fail "a symbol that is gone is not seen"
 grep -q 'ddp::gone_' "$work/out" || fail "not for the symbol: $(cat "$work/out")"
+
+# The shared library, on this machine.
+for package in libddp0 libddp-dev ddp-tools; do dpkg-deb -x "$built/${package}_${version}"_*.deb "$work/unpacked"; done
+DDP_TEST_PREFIX=$work/unpacked/usr bash "$top/tests/package/package_test.sh" SoakTheConsumerIsBuiltByEachCompilerAndStandard "$top" "$top/build" ||
+    fail "the consumer of the unpacked packages"
 
 root=$work/root
 debootstrap --variant=minbase --include=ca-certificates bookworm "$root" >"$work/log" 2>&1 || fail "debootstrap: $(tail -n 5 "$work/log")"

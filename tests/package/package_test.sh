@@ -5,10 +5,10 @@ case_name=$1 source_dir=$2 build_dir=$3
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-prefix=$work/prefix
+prefix=${DDP_TEST_PREFIX:-$work/prefix}  # where ddp is installed already
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
-install_ddp() { cmake --install "$build_dir" --prefix "$prefix" >"$work/install.log"; }
+install_ddp() { [ -n "${DDP_TEST_PREFIX:-}" ] || cmake --install "$build_dir" --prefix "$prefix" >"$work/install.log"; }
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build_dir/CMakeCache.txt"; }
 package_config() { find "$prefix" -name ddp.pc -printf '%h'; }
 
@@ -121,6 +121,7 @@ set(DDP_BUILD_LAUNCHER OFF)
 add_subdirectory($source_dir ddp)
 add_executable(sum_ranks $source_dir/examples/consumer/sum_ranks.cpp)
 target_link_libraries(sum_ranks PRIVATE ddp::runtime)
+ddp_start_fast(sum_ranks)
 EOF
     export CCACHE_NOHASHDIR=1  # the folder is another each time
     local ccache=()
@@ -132,11 +133,26 @@ EOF
     cmake --build "$work/build" -j2 --target sum_ranks
     "$work/build/sum_ranks" 0
     ! ldd "$work/build/sum_ranks" | grep -E 'boost|spdlog|fmt' || fail "a foreign library is linked"
+    readelf -d "$work/build/sum_ranks" | grep 'NEEDED.*libstdc++' >/dev/null || fail "it has a standard library beside libddp.so's"
     ldd "$work/build/sum_ranks" | grep 'libddp\.so\.' >/dev/null || fail "libddp.so is not linked"
     ! nm -DC --defined-only "$work"/build/ddp/runtime/libddp.so | grep -E ' (nlohmann|ddp::shm)::|::Impl::' ||
         fail "libddp.so exports what is not ddp's interface"
     ! nm -D --defined-only "$work"/build/ddp/runtime/libddp.so | grep -vE ' (_Z(|T[ISVT]|T[hv][n0-9_]*_|GV|GVZ|Z)N[KOR]*3ddp.*@@DDP_0|DDP_0)$' ||
         fail "libddp.so exports what is not ddp's, as the CUDA runtime, which a program may bring itself"
+}
+
+SoakTheConsumerIsBuiltByEachCompilerAndStandard() {
+    install_ddp
+    local compiler standard
+    for compiler in g++ clang++; do
+        for standard in 20 23; do
+            echo "$compiler, C++$standard"
+            cmake -G Ninja -S "$source_dir/examples/consumer" -B "$work/$compiler$standard" -DCMAKE_PREFIX_PATH="$prefix" \
+                -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_STANDARD="$standard" -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" >"$work/configure.log"
+            cmake --build "$work/$compiler$standard" -j2
+            ctest --test-dir "$work/$compiler$standard" --output-on-failure --no-tests=error
+        done
+    done
 }
 
 # The consumer as it is, whose find_package() gets what was fetched.

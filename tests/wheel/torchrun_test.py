@@ -1,8 +1,10 @@
 """The package ddp_launch_torchrun: torchrun, and who calls torch.distributed.run, start jobs by ddp-launch, and the Python that it is
-installed in is otherwise as before. With Debian's PyTorch, in an environment made here, and the ddp-launch that DDP_LAUNCH names."""
+installed in is otherwise as before. With Debian's PyTorch, in an environment made here, and the ddp-launch that DDP_LAUNCH names.
+With DDP_NEWEST_TORCH that PyTorch, and accelerate and fabric themselves."""
 import importlib.util
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -13,13 +15,15 @@ import time
 import unittest
 import venv
 
+NEWEST = os.environ.get("DDP_NEWEST_TORCH")  # a folder of install-deps.sh --torch, instead of Debian's
 PACKAGES = pathlib.Path(__file__).resolve().parents[2] / "packaging/wheel"
 
-# Says who started it, and by which interpreter.
+# Says who started it, and by which interpreter. The first word may be torch.distributed.launch's.
 WORKER = """
 import os, sys
-with open(os.path.join(sys.argv[1], os.environ["RANK"]), "w") as file:
-    print("ddp-launch" if "DDP_CONTROL_FD" in os.environ else "torch", sys.executable, *sys.argv[2:], file=file)
+folder, *words = [word for word in sys.argv[1:] if not word.startswith("--local")]
+with open(os.path.join(folder, os.environ["RANK"]), "w") as file:
+    print("ddp-launch" if "DDP_CONTROL_FD" in os.environ else "torch", sys.executable, *words, file=file)
 """
 FAILS_IN_RANK_1 = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit(7)\ntime.sleep(600)\n"
 
@@ -34,7 +38,17 @@ args.nproc_per_node, args.rdzv_conf, args.max_restarts = "2", "", 0
 """
 
 
-class Torchrun(unittest.TestCase):
+def lives(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Environment(unittest.TestCase):
+    """A virtual one, in which PyTorch is, and the package."""
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
@@ -43,6 +57,9 @@ class Torchrun(unittest.TestCase):
         venv.create(cls.environment, system_site_packages=True, symlinks=True)
         cls.python = str(cls.environment / "bin/python3")
         (site,) = cls.environment.glob("lib/python3*/site-packages")
+        if NEWEST:
+            (its_site,) = pathlib.Path(NEWEST).glob("lib/python3*/site-packages")
+            (site / "newest_torch.pth").write_text(f"{its_site}\n")
         for package in ("ddp_launch", "ddp_launch_torchrun"):
             (site / package).symlink_to(PACKAGES / package)
         shutil.copy(PACKAGES / "ddp_launch_torchrun.pth", site)
@@ -75,6 +92,8 @@ class Torchrun(unittest.TestCase):
             self.assertEqual(ended.returncode, 0, ended.stderr)
             return [path.read_text().split() for path in sorted(pathlib.Path(folder).iterdir())]
 
+
+class Torchrun(Environment):
     def test_the_script_is_ours(self):
         ours = ["ddp-launch", self.python]
         self.assertEqual(self.told_by_workers(self.torchrun, "--nproc_per_node=2"), [ours] * 2)
@@ -107,7 +126,7 @@ class Torchrun(unittest.TestCase):
         command = "import sys; print(sys.argv[1:], [name for name in sys.modules if name.startswith(('torch', 'ddp_launch.'))])"
         said = self.run_command(self.python, "-c", command, "-m", "torch.distributed.run")
         self.assertEqual(said.stdout, "['-m', 'torch.distributed.run'] []\n")
-        own = self.write("torchrun", "print('my own')\nif len(sys.argv) > 9:\n    from torch.distributed.run import main\n".replace("print", "import sys\nprint"))
+        own = self.write("torchrun", "import sys\nprint('my own')\nif len(sys.argv) > 9:\n    from torch.distributed.run import main\n")
         self.assertEqual(self.run_command(self.python, own).stdout, "my own\n")
 
     def test_which_command_lines_are_torchruns(self):
@@ -130,7 +149,11 @@ class Torchrun(unittest.TestCase):
     def expect_torchs_own(self, *words, **variables):
         said = self.run_command(*words, **variables)
         self.assertNotIn("ddp-launch", said.stderr)
-        self.assertIn("torch/distributed/launcher/api.py", said.stderr)
+        if NEWEST:
+            self.assertEqual(said.returncode, 0, said.stderr)
+            self.assertEqual((self.root / "0").read_text().split()[0], "torch")
+        else:
+            self.assertIn("torch/distributed/launcher/api.py", said.stderr)
 
     def test_it_is_torchs_again_where_that_is_asked_for(self):
         for words in ([self.torchrun], [self.python, "-m", "torch.distributed.run"]):
@@ -159,12 +182,18 @@ class Torchrun(unittest.TestCase):
             """)
         self.assertEqual(self.told_by_workers(self.python, caller), [["ddp-launch", self.python]] * 2)
 
-    def test_a_failure_ends_the_caller_with_the_ranks_code_and_without_a_traceback(self):
-        caller = self.write("caller.py", CALLER + "distrib_run.run(args)\n")
-        said = self.run_command(self.python, caller, self.failing)
-        self.assertEqual(said.returncode, 7)
-        self.assertIn("failed: exit code 7", said.stderr)
+    def expect_quiet_end(self, program, script, code, text):
+        """Of a caller that catches nothing: `code`, `text` on stderr, and no traceback."""
+        said = self.run_command(self.python, self.write("caller.py", CALLER + program), script)
+        self.assertEqual(said.returncode, code)
+        self.assertIn(text, said.stderr)
         self.assertNotIn("Traceback", said.stderr)
+
+    def test_a_failure_ends_the_caller_with_the_ranks_code(self):
+        self.expect_quiet_end("distrib_run.run(args)\n", self.failing, 7, "failed: exit code 7")
+
+    def test_an_option_that_is_refused_ends_it_with_2(self):
+        self.expect_quiet_end("args.nproc_per_node = 'many'\ndistrib_run.run(args)\n", self.worker, 2, "many")
 
     def test_a_failure_is_the_exception_that_is_expected(self):
         caller = self.write("caller.py", CALLER + """
@@ -177,13 +206,6 @@ except ChildFailedError as error:
 """)
         self.assertEqual(self.run_command(self.python, caller, self.failing).stdout, "1 1 7 True\n")
 
-    def test_an_option_that_is_refused_is_no_traceback(self):
-        caller = self.write("caller.py", CALLER + "args.nproc_per_node = 'many'\ndistrib_run.run(args)\n")
-        said = self.run_command(self.python, caller, self.worker)
-        self.assertEqual(said.returncode, 2)
-        self.assertIn("many", said.stderr)
-        self.assertNotIn("Traceback", said.stderr)
-
     def test_the_options_of_torchrun_arrive(self):
         program = CALLER + """
 from ddp_launch_torchrun._run import command_line_of
@@ -193,9 +215,10 @@ print(*command_line_of(args, distrib_run.get_args_parser()), sep="\\n")
 """
         said = self.run_command(
             self.python, self.write("caller.py", program), "train", "--lr", PET_NO_PYTHON="1", PET_TEE="3")
-        words = [f"--python={self.python}", "--nproc_per_node=2", "--rdzv_id=a b", "--standalone", "--role=one,,two,three", "--module",
-                 "--log_dir=logs", "--", "train", "--lr"]
-        self.assertEqual(said.stdout, f"{words}\n{{'PET_NO_PYTHON': ''}}\n", said.stderr)
+        words = [f"--python={self.python}", "--nproc-per-node=2", "--rdzv-id=a b", "--standalone", "--role=one,,two,three", "--module",
+                 "--log-dir=logs", "--", "train", "--lr"]
+        said_so = re.sub("--[a-z_]+", lambda name: name[0].replace("_", "-"), said.stdout)  # as newer ones call them
+        self.assertEqual(said_so, f"{words}\n{{'PET_NO_PYTHON': ''}}\n", said.stderr)
 
     def test_the_module_is_otherwise_as_it_was(self):
         caller = self.write("caller.py", """
@@ -252,41 +275,57 @@ except distrib_run.elastic_launch.__call__.__globals__["SignalException"] as err
         script = self.write("sleeps.py", "import time\ntime.sleep(600)\n")
         self.assertEqual(self.run_command(self.python, caller, script).stdout, "never\n15 None\n")
 
-    def test_signals_to_the_caller_end_the_job(self):
+    def start_caller(self):
+        """One whose worker sleeps, and that worker's pid."""
         caller = self.write("caller.py", CALLER + "args.nproc_per_node = '1'\ndistrib_run.run(args)\n")
         script = self.write("sleeps.py", "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
+        started = subprocess.Popen([self.python, caller, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return started, int(started.stdout.readline())
+
+    def test_signals_to_the_caller_end_the_job(self):
         for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            started = subprocess.Popen([self.python, caller, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            worker = int(started.stdout.readline())
-            started.send_signal(one)
-            _, said = started.communicate(timeout=60)
-            self.assertEqual(started.returncode, 128 + one, said)
+            caller, worker = self.start_caller()
+            caller.send_signal(one)
+            _, said = caller.communicate(timeout=60)
+            self.assertEqual(caller.returncode, 128 + one, said)
             self.assertNotIn("caller.py", said, "a traceback")
-            with self.assertRaises(ProcessLookupError):
-                os.kill(worker, 0)
+            self.assertFalse(lives(worker))
 
     def test_a_caller_that_is_killed_leaves_nothing(self):
-        caller = self.write("caller.py", CALLER + "args.nproc_per_node = '1'\ndistrib_run.run(args)\n")
-        script = self.write("sleeps.py", "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
-        started = subprocess.Popen([self.python, caller, script], stdout=subprocess.PIPE, text=True)
-        worker = int(started.stdout.readline())
-        started.kill()
-        started.wait()
-        for _ in range(1000):
-            try:
-                os.kill(worker, 0)
-            except ProcessLookupError:
-                break
+        caller, worker = self.start_caller()
+        caller.kill()
+        caller.communicate(timeout=60)
+        ends_by = time.monotonic() + 20
+        while lives(worker) and time.monotonic() < ends_by:
             time.sleep(0.02)
-        else:
-            self.fail("the worker still runs")
-        started.stdout.close()
+        self.assertFalse(lives(worker))
 
     # Its scripts want an argument that no other launcher gives.
     def test_the_oldest_launcher_remains_torchs(self):
         self.assertEqual(
             self.told_by_workers(self.python, "-Wignore", "-m", "torch.distributed.launch", "--use_env"), [["ddp-launch", self.python]])
         self.expect_torchs_own(self.python, "-Wignore", "-m", "torch.distributed.launch", self.worker, self.root)
+
+
+@unittest.skipUnless(NEWEST, "DDP_NEWEST_TORCH names no folder of install-deps.sh --torch")
+class Callers(Environment):
+    """Those that call it: unchanged, and the newest that pip has."""
+
+    accelerate = ["-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",
+                  "--mixed_precision=no", "--dynamo_backend=no"]
+    fabric = ["-m", "lightning_fabric.cli", "--accelerator=cpu", "--devices=2"]
+
+    def test_start_their_jobs_by_ours(self):
+        for words in (self.accelerate, self.fabric):
+            self.assertEqual(
+                self.told_by_workers(self.python, *words, ACCELERATE_USE_CPU="true"), [["ddp-launch", self.python]] * 2)
+
+    def test_end_as_the_rank_that_failed(self):
+        for words in (self.accelerate, self.fabric):
+            said = self.run_command(self.python, *words, self.failing, ACCELERATE_USE_CPU="true")
+            self.assertEqual(said.returncode, 7, said.stderr)
+            self.assertIn("failed: exit code 7", said.stderr)
+            self.assertNotIn("Traceback", said.stderr)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# The wheel is built, installed into an environment of its own, used, and removed so that nothing is left.
+# wheel_test.sh LAUNCH_TESTS: the wheel is built, installed into an environment of its own, used, and removed so that nothing is left;
+# its extra, too, through which the kills of LAUNCH_TESTS go.
 set -euo pipefail
+launch_tests=$1
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -67,7 +69,7 @@ cp "$bin/torchrun" "$work/torchrun"
 "$bin/pip" install --quiet --no-compile 'ddp-launch[torchrun]'
 [ "$(torchrun -n 2 "$work/rank.py" 2>/dev/null | sort)" = $'0\n1' ] || fail "torchrun is not ours"
 [ "$("$bin/python" -m torch.distributed.run --version)" = "$(ddp-launch --version)" ] || fail "torch.distributed.run is not ours"
-DDP_TEST_LAUNCHER=$bin/torchrun "$here/../../build/tests/bin/ddp_launch_tests" --gtest_filter='RandomKill.SoakNobodySurvives*' >"$work/out" 2>&1 ||
+DDP_TEST_LAUNCHER=$bin/torchrun "$launch_tests" --gtest_filter='RandomKill.SoakNobodySurvives*' >"$work/out" 2>&1 ||
     fail "$(tail -40 "$work/out")"
 grep ' kills, ' "$work/out"
 "$bin/pip" uninstall --quiet --yes ddp-launch-torchrun

@@ -94,7 +94,9 @@ All words after
 are the program's;
 .Li ${local_rank}
 in them becomes the local rank.
-A program whose name ends in .py is run by
+A program whose name ends in .py is run by the interpreter of
+.Fl Fl python ,
+else by
 .Ev PYTHON_EXEC ,
 else by the python3 of the virtual environment in which
 .Nm

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <fstream>
 #include <new>
 #include <optional>
 #include <random>
@@ -164,6 +166,29 @@ TEST(StackReader, OfVeryManyThreadsItReadsTheOldestAndSaysSo) {
     EXPECT_THAT(all.at(0).native, SizeIs(64));
     EXPECT_EQ(all[0].problem, "64 of its 71 threads");
     EXPECT_TRUE(counter.moves());
+}
+
+// It may run for the first 20 ms of each 0.8 s, as on a host with very much more to do than it can,
+// and is found in its wait.
+TEST(StackReader, WaitsForOneThatWaitsForAProcessor) {
+    const std::string cgroup = "/sys/fs/cgroup/cpu/ddp-test-" + std::to_string(::getpid());
+    if (::mkdir(cgroup.c_str(), 0700) != 0) GTEST_SKIP() << "no cgroup can be made";
+    std::vector<std::string> problems;
+    {
+        Counter counter;
+        const Program program(counter);
+        std::ofstream(cgroup + "/cpu.cfs_period_us") << 800'000 << std::flush;
+        std::ofstream(cgroup + "/cpu.cfs_quota_us") << 20'000 << std::flush;
+        std::ofstream members(cgroup + "/cgroup.procs");
+        members << program.pid() << std::flush;
+        EXPECT_TRUE(members) << "it does not get into its cgroup";
+        for (int i = 0; i < 3; ++i) {
+            std::this_thread::sleep_for(100ms);
+            problems.push_back(StackCopy(program.pid()).problem());
+        }
+    }
+    EXPECT_THAT(problems, ElementsAre("", "", ""));
+    EXPECT_EQ(::rmdir(cgroup.c_str()), 0);
 }
 
 TEST(StackReader, ReadsOneThatIsStoppedAndLeavesItSo) {
