@@ -44,6 +44,7 @@ std::vector<std::string> HangNews::consider(Time now, std::span<const RankState>
     ends_job_ = false;
     if (is_held_for_debugger) {
         verdict_.reset();
+        for (auto& [rank, held] : held_) held.was_said = false;
         return texts;
     }
     // One by stacks goes with them, whoever is known now.
@@ -52,7 +53,8 @@ std::vector<std::string> HangNews::consider(Time now, std::span<const RankState>
     std::optional<Verdict> found = judge(ranks, usual, now);
     is_by_stacks_ = !found && by_stacks;
     if (is_by_stacks_) found = by_stacks;
-    if (found && (!verdict_ || !found->is_same_as(*verdict_))) {
+    const bool is_new = found && (!verdict_ || !found->is_same_as(*verdict_));
+    if (is_new) {
         texts.push_back(found->text + what_helps(ranks, found->ranks));
         said_at_ = now;
     } else if (!found && verdict_ && !verdict_->waiting.empty()) {
@@ -60,6 +62,7 @@ std::vector<std::string> HangNews::consider(Time now, std::span<const RankState>
                         time_since(verdict_->since, now));
     }
     verdict_ = std::move(found);
+    note_said(now, is_new);
     ends_job_ = on_hang_ == OnHang::stop && verdict_ && verdict_->may_end_job &&
                 !verdict_->in_debugger && now - said_at_ >= stands_;
     return texts;
@@ -68,24 +71,35 @@ std::vector<std::string> HangNews::consider(Time now, std::span<const RankState>
 // When one that has been spoken of goes on: what to say.
 std::vector<std::string> HangNews::note_held(Time now, std::span<const RankState> ranks) {
     std::vector<std::string> texts;
-    std::map<int, Time> held = held_;  // also of those that are not known now
+    std::map<int, Held> held = held_;  // also of those that are not known now
     for (const RankState& rank : ranks) {
-        held.erase(rank.rank);
+        const auto was = held_.find(rank.rank);
+        const bool was_said = was != held_.end() && was->second.was_said;
         if (rank.held_since) {
-            held.emplace(rank.rank, *rank.held_since);
+            // Who reads its stacks may hold it before it was seen to run.
+            const Time since = was_said ? was->second.since : *rank.held_since;
+            held.insert_or_assign(rank.rank, Held{since, was_said});
             continue;
         }
-        const auto was = held_.find(rank.rank);
-        const bool was_said = verdict_ && std::ranges::binary_search(verdict_->ranks, rank.rank);
-        if (was == held_.end() || !was_said || rank.process.state == 0) continue;
-        if (now - was->second < UsualTimes::least) continue;  // as who reads its stacks holds it
+        held.erase(rank.rank);
+        if (!was_said || rank.process.state == 0) continue;
         texts.push_back("rank " + std::to_string(rank.rank) + " (" +
                         (rank.host.empty() ? "" : rank.host + ", ") + "pid " +
                         std::to_string(rank.process.pid) + ") runs again: it was stopped for " +
-                        time_since(was->second, now));
+                        time_since(was->second.since, now));
     }
     held_ = std::move(held);
     return texts;
+}
+
+// Who reads the stacks of a rank holds it for a moment, after the verdict.
+void HangNews::note_said(Time now, bool is_new) {
+    if (!verdict_) return;
+    for (auto& [rank, held] : held_) {
+        const bool is_told = is_new || now - held.since >= UsualTimes::least;
+        const bool is_in = std::ranges::binary_search(verdict_->ranks, rank);
+        held.was_said = held.was_said || (is_told && is_in);
+    }
 }
 
 std::optional<HangFacts> HangNews::facts(std::span<const RankState> ranks, bool any_failed) const {

@@ -7,6 +7,7 @@
 #include "launcher/verdict/hang_judge.hpp"
 #include "launcher/verdict/rank_state.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
@@ -50,12 +51,23 @@ public:
     // "stopping the job (--on-hang=stop): SIGTERM now, SIGKILL after 30 s"
     static std::string words_of_stop(std::chrono::milliseconds grace);
 
+    // A rank of which was said that it is held has not been seen to run again, nor to have ended.
+    bool awaits_held() const {
+        return std::ranges::any_of(held_, [](const auto& one) { return one.second.was_said; });
+    }
+
 private:
+    struct Held {
+        Time since;
+        bool was_said = false;
+    };
+
     std::vector<std::string> note_held(Time now, std::span<const RankState> ranks);
+    void note_said(Time now, bool is_new);
 
     OnHang on_hang_;
     std::chrono::milliseconds stands_;
-    std::map<int, Time> held_;  // ranks that are, since then
+    std::map<int, Held> held_;  // ranks that are
     std::optional<Verdict> verdict_;
     bool is_by_stacks_ = false;  // it is
     Time said_at_{};

@@ -125,7 +125,7 @@ HangInquiry::News HangInquiry::take_news(Time now) {
     news.texts =
         news_.consider(now, ranks_seen(question_), usual, is_held_for_debugger, by_stacks_);
     const std::optional<Verdict>& verdict = news_.verdict();
-    is_alarm_ = is_alarm_ || verdict.has_value();
+    is_alarm_ = is_alarm_ || verdict.has_value() || news_.awaits_held();
     if (verdict && (!before || !before->is_same_as(*verdict))) {
         stacks_ = {.verdict_at = now,
                    .ranks = verdict->worth_reading(),

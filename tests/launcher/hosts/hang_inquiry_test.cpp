@@ -109,6 +109,7 @@ protected:
     }
 
     Time now{1h};
+    Time stopped{};
     HangInquiry inquiry{OnHang::say, 0ms};
 };
 
@@ -232,6 +233,31 @@ TEST_F(HangInquiryTest, AsksUntilNobodyWaitsAndSaysThatTheJobGoesOn) {
     let_pass(10s);
     EXPECT_FALSE(inquiry.take_question(now)) << "all is well";
     EXPECT_FALSE(inquiry.facts(true)) << "nor do the records differ";
+}
+
+// As where its host was slow to look, or to answer.
+TEST_F(HangInquiryTest, AsksUntilAStoppedRankIsSeenToRunAgainThoughTheJobGoesOn) {
+    const auto hear = [&](std::chrono::milliseconds waits, bool is_stopped) {
+        const std::uint64_t question = ask();
+        hear_first(waits, waits, question);
+        SightingMessage message = sight(2, waits, 0ms, question);
+        if (is_stopped) message.seen.ranks[1].process.state = 'T';
+        if (is_stopped) message.seen.ranks[1].held_since = stopped;
+        inquiry.note(second_host, message);
+        return inquiry.take_news(now).texts;
+    };
+    stopped = now - 250ms;  // as it was seen
+    hear_first(600ms, 600ms);
+    EXPECT_THAT(hear(610ms, true), ElementsAre(HasSubstr("rank 3 (h2, pid 1003) is stopped")));
+    let_pass(300ms);
+    stopped = now - 100ms;  // by who reads its stacks
+    EXPECT_THAT(hear(0ms, true),
+                ElementsAre(HasSubstr("the job goes on: ranks 0-2 had waited for ")));
+    let_pass(300ms);
+    EXPECT_THAT(hear(0ms, false),
+                ElementsAre("rank 3 (h2, pid 1003) runs again: it was stopped for 0.9 s"));
+    let_pass(10s);
+    EXPECT_FALSE(inquiry.take_question(now)) << "all is well";
 }
 
 // Of an agent that was stopped, or starved: what it heard before is no news.

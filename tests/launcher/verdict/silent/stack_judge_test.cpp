@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace ddp::launcher {
@@ -334,6 +335,7 @@ TEST(StackCall, WithinABackwardIsNamedByIt) {
 }
 
 TEST(ThreadRuns, AreReadOffTheKernel) {
+    std::this_thread::sleep_for(1ms);  // the kernel counts at a switch
     const auto own = runs_of(::getpid(), ::getpid());
     if (!own) GTEST_SKIP() << "this kernel has no /proc/PID/schedstat";
     EXPECT_GT(own->cpu, 0ns);
