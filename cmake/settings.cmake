@@ -28,6 +28,7 @@ target_compile_options(ddp_settings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wconversion
   # Which GCC does not count among conversions.
   $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion>>
+  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
   # Of a .cu file the compiler sees what nvcc makes of it, which is neither pedantic nor ours.
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>
   $<$<BOOL:${DDP_WARNINGS_AS_ERRORS}>:$<IF:$<COMPILE_LANGUAGE:CUDA>,-Werror=all-warnings,-Werror>>)

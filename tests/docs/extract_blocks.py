@@ -4,7 +4,7 @@
 extract_blocks.py blocks PAGE.md OUT.cpp LANGUAGE PRELUDE  each block of this language (`cpp`,
     `cpp libtorch`) becomes a function in a table, documented_blocks(); PRELUDE is included
 extract_blocks.py program PAGE.md OUT.cpp                  the one block that has a main()
-extract_blocks.py excerpts PAGE.md FILE                    fails unless each `cpp` block is in FILE
+extract_blocks.py excerpts PAGE.md FILE                    fails unless each block of FILE's language is in it
 """
 import sys
 
@@ -46,7 +46,7 @@ def extract_program(page, out):
 def compare_excerpts(page, file):
     with open(file, encoding="utf-8") as source:
         text = source.read()
-    for block in blocks_in(page, "cpp"):
+    for block in blocks_in(page, file.rpartition(".")[2]):
         if block.code not in text:
             sys.exit(f"{page}:{block.line}: this block is not, line by line, in {file}")
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <regex>
@@ -81,7 +82,8 @@ std::string difference_in_any_order(Lines lines, Lines expected) {
 }  // namespace
 
 std::vector<std::string> expected_output(const std::string& example, const std::string& label) {
-    const std::string path = DDP_EXAMPLES_SOURCE_DIR "/" + example + ".cpp";
+    std::string path = DDP_EXAMPLES_SOURCE_DIR "/" + example + ".cpp";
+    if (!std::filesystem::exists(path)) path = DDP_EXAMPLES_SOURCE_DIR "/" + example + ".c";
     std::ifstream source(path);
     Lines lines;
     std::optional<std::string> line = comment_line(source);

@@ -16,7 +16,7 @@
 
 namespace ddp::tests {
 
-// Of examples/<example>.cpp, below the line that says `label` and a colon. Fails the test when
+// Of examples/<example>.cpp or .c, below the line that says `label` and a colon. Fails the test when
 // there is no such line or nothing below it.
 std::vector<std::string> expected_output(const std::string& example,
                                          const std::string& label = "expected");

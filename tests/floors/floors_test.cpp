@@ -22,6 +22,7 @@ const std::map<std::string, int> floors = {
     {"data", 3},       {"process_group", 4}, {"reducer", 5},
     {"checkpoint", 5}, {"data_parallel", 5}, {"testing", 6},
     {"torch", 6},      {"launcher", 3},      {"sync_batch_norm", 5},
+    {"c_interface", 6},
 };
 // Rooms of the launcher, between each other.
 const std::map<std::string, int> launcher_floors = {

@@ -30,6 +30,10 @@ PkgConfigBuildsAProgram() {
     c++ -std=c++20 "$source_dir/examples/consumer/sum_ranks.cpp" $(pkg-config --cflags --libs ddp) \
         -o "$work/sum_ranks"
     "$prefix/bin/ddp-launch" --nproc_per_node=2 "$work/sum_ranks" 1
+    # shellcheck disable=SC2046
+    cc -std=c99 "$source_dir/examples/13_c_trainer.c" $(pkg-config --cflags --libs --static ddp) -o "$work/c_trainer"
+    "$prefix/bin/ddp-launch" --nproc_per_node=2 "$work/c_trainer" | grep '2 ranks, the same weights' >/dev/null ||
+        fail "the program in C did not train"
     local file
     for file in man/man1/ddp-{launch,bench,doctor}.1 bash-completion/completions/ddp-launch zsh/site-functions/_ddp-launch \
         fish/vendor_completions.d/ddp-launch.fish; do
@@ -137,7 +141,7 @@ EOF
     ldd "$work/build/sum_ranks" | grep 'libddp\.so\.' >/dev/null || fail "libddp.so is not linked"
     ! nm -DC --defined-only "$work"/build/ddp/runtime/libddp.so | grep -E ' (nlohmann|ddp::shm)::|::Impl::' ||
         fail "libddp.so exports what is not ddp's interface"
-    ! nm -D --defined-only "$work"/build/ddp/runtime/libddp.so | grep -vE ' (_Z(|T[ISVT]|T[hv][n0-9_]*_|GV|GVZ|Z)N[KOR]*3ddp.*@@DDP_0|DDP_0)$' ||
+    ! nm -D --defined-only "$work"/build/ddp/runtime/libddp.so | grep -vE ' (ddp_[a-z_]+@@DDP_0|_Z(|T[ISVT]|T[hv][n0-9_]*_|GV|GVZ|Z)N[KOR]*3ddp.*@@DDP_0|DDP_0)$' ||
         fail "libddp.so exports what is not ddp's, as the CUDA runtime, which a program may bring itself"
 }
 
