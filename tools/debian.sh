@@ -50,7 +50,7 @@ if [ -n "$takes_symbols" ]; then
         exit 1
     }
     # By their names in C++, as a mangled one says little.
-    c++filt <"$work/symbols" | sed -E 's/^ ([^("].*)@(DDP_[0-9]+) ([^ ]+)$/ (c++)"\1@\2" \3/; s/^ \(c\+\+\)"(DDP_[0-9]+@.*)"/ \1/' |
+    c++filt <"$work/symbols" | sed -E '/::/s/^ ([^("].*)@(DDP_[0-9]+) ([^ ]+)$/ (c++)"\1@\2" \3/; s/^ \(c\+\+\)"(DDP_[0-9]+@.*)"/ \1/' |
         awk '!seen[$0]++' >"$symbols"
 fi
 # Nobody has asked Debian for them, so that there is no request to close.

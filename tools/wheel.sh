@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel `ddp-launch`: ddp-launch, ddp-bench and ddp-doctor, which need no library but glibc 2.28 or later, and the
-# Python module ddp_launch; and the wheel `ddp-launch-torchrun`, which its extra `torchrun` installs. docs/wheel.md says what is in
-# them.
+# Python module ddp_launch; and the wheels of its extras: `ddp-launch-torchrun`, and `ddp-launch-runtime` with libddp.so and the module
+# ddp_runtime. docs/wheel.md says what is in them.
 #
 #   tools/wheel.sh [--output DIR] [--target x86_64|aarch64]
 #
@@ -94,10 +94,29 @@ cmake -G Ninja -S "$root" -B "$build" -DCMAKE_TOOLCHAIN_FILE="$root/packaging/wh
     -DDDP_BUILD_TESTS=OFF -DDDP_BUILD_EXAMPLES=OFF -DDDP_WITH_CUDA=OFF -DDDP_WITH_GLOO=OFF -DDDP_WITH_UCX=OFF \
     -DDDP_WITH_TORCH=OFF -DDDP_INSTALL=OFF -DCMAKE_SKIP_RPATH=ON >"$work/configure.log" || { cat "$work/configure.log" >&2; exit 1; }
 programs=(ddp-launch ddp-bench ddp-doctor)
-targets=("${programs[@]}")
+targets=("${programs[@]}" ddp_loaded)
 # What is built for another processor is not run.
 [ "$processor" != "$(uname -m)" ] || targets+=(ddp-manual-files)
 cmake --build "$build" --target "${targets[@]}" -j "$(nproc)"
+
+# What a wheel with programs or libraries has within.
+add_licences() {
+    install -m 644 "$root/LICENSE" "$about/licenses/"
+    for library in libspdlog-dev libfmt-dev nlohmann-json3-dev; do
+        install -m 644 "/usr/share/doc/$library/copyright" "$about/licenses/$library"
+    done
+    for library in libcxx libcxxabi libunwind; do install -m 644 "$zig_folder/lib/$library/LICENSE.TXT" "$about/licenses/$library"; done
+}
+# pack METADATA TAG PURE: the wheel of $parts, which has its licences already.
+pack() {
+    {
+        sed "s/@VERSION@/$version/;/^$/,\$d" "$root/packaging/wheel/$1"
+        (cd "$about/licenses" && printf 'License-File: %s\n' *)
+        sed '/^$/,$!d' "$root/packaging/wheel/$1"
+    } >"$about/METADATA"
+    printf '%s\n' 'Wheel-Version: 1.0' 'Generator: tools/wheel.sh' "Root-Is-Purelib: $3" "$2" >"$about/WHEEL"
+    "$tools/bin/python" -m wheel pack --dest-dir "$packed" "$parts" >/dev/null
+}
 
 # The parts of a wheel, which `wheel pack` lists and packs.
 version=$(sed -n 's/.*define DDP_VERSION "\(.*\)"/\1/p' "$root/include/ddp/version.hpp")
@@ -113,23 +132,21 @@ if [ "$processor" = "$(uname -m)" ]; then
     mkdir -p "${scripts%/*}/data"
     cp -r "$build/share" "${scripts%/*}/data/"
 fi
-install -m 644 "$root/LICENSE" "$about/licenses/"
-# Of what the programs have within.
+add_licences
 install -m 644 "$sources/LICENSE_1_0.txt" "$about/licenses/boost"
-for library in libspdlog-dev libfmt-dev nlohmann-json3-dev; do
-    install -m 644 "/usr/share/doc/$library/copyright" "$about/licenses/$library"
-done
-for library in libcxx libcxxabi libunwind; do install -m 644 "$zig_folder/lib/$library/LICENSE.TXT" "$about/licenses/$library"; done
-{
-    sed "s/@VERSION@/$version/;/^$/,\$d" "$root/packaging/wheel/METADATA.in"
-    (cd "$about/licenses" && printf 'License-File: %s\n' *)
-    sed '/^$/,$!d' "$root/packaging/wheel/METADATA.in"
-} >"$about/METADATA"
-printf '%s\n' 'Wheel-Version: 1.0' 'Generator: tools/wheel.sh' 'Root-Is-Purelib: false' "Tag: $tag" >"$about/WHEEL"
 packed=$work/packed-$processor
 rm -rf "$packed"
 mkdir "$packed"
-"$tools/bin/python" -m wheel pack --dest-dir "$packed" "$parts" >/dev/null
+pack METADATA.in "Tag: $tag" false
+
+parts=$work/parts-runtime-$processor
+about=$parts/ddp_launch_runtime-$version.dist-info
+rm -rf "$parts"
+mkdir -p "$about/licenses" "$parts/ddp_runtime"
+install -m 644 "$root"/packaging/wheel/ddp_runtime/*.py "$parts/ddp_runtime/"
+install -m 755 "$build/runtime/loaded/libddp.so" "$parts/ddp_runtime/"
+add_licences
+pack METADATA.runtime.in "Tag: $tag" false
 
 parts=$work/parts-torchrun
 about=$parts/ddp_launch_torchrun-$version.dist-info
@@ -138,12 +155,11 @@ mkdir -p "$about/licenses" "$parts/ddp_launch_torchrun"
 install -m 644 "$root"/packaging/wheel/ddp_launch_torchrun/*.py "$parts/ddp_launch_torchrun/"
 install -m 644 "$root/packaging/wheel/ddp_launch_torchrun.pth" "$parts/"
 install -m 644 "$root/LICENSE" "$about/licenses/"
-sed "s/@VERSION@/$version/" "$root/packaging/wheel/METADATA.torchrun.in" >"$about/METADATA"
-printf '%s\n' 'Wheel-Version: 1.0' 'Generator: tools/wheel.sh' 'Root-Is-Purelib: true' 'Tag: py3-none-any' >"$about/WHEEL"
-"$tools/bin/python" -m wheel pack --dest-dir "$packed" "$parts" >/dev/null
+pack METADATA.torchrun.in 'Tag: py3-none-any' true
 
-"$tools/bin/python" "$root/packaging/wheel/check_wheel.py" "$packed"/*_"$processor".whl "$glibc" "$processor" "${programs[@]}"
-rm -f "$output"/ddp_launch-*_"$processor".whl "$output"/ddp_launch_torchrun-*.whl
+"$tools/bin/python" "$root/packaging/wheel/check_wheel.py" "$packed"/ddp_launch-*.whl "$glibc" "$processor" "${programs[@]}"
+"$tools/bin/python" "$root/packaging/wheel/check_wheel.py" "$packed"/ddp_launch_runtime-*.whl "$glibc" "$processor" libddp.so
+rm -f "$output"/ddp_launch{,_runtime}-*_"$processor".whl "$output"/ddp_launch_torchrun-*.whl
 mv "$packed"/*.whl "$output/"
 wheel=$(echo "$output"/ddp_launch-*_"$processor".whl)
 echo "pip install $wheel  # $(stat -c %s "$wheel") bytes"

@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 const fs::path root = DDP_SOURCE_DIR;
 
 const std::map<std::string, int> floors = {
-    {"base", 0},       {"contract", 1},      {"store", 2},
-    {"tensor", 2},     {"launch", 3},        {"backends", 3},
-    {"data", 3},       {"process_group", 4}, {"reducer", 5},
-    {"checkpoint", 5}, {"data_parallel", 5}, {"testing", 6},
-    {"torch", 6},      {"launcher", 3},      {"sync_batch_norm", 5},
+    {"base", 0},        {"contract", 1},      {"store", 2},
+    {"tensor", 2},      {"launch", 3},        {"backends", 3},
+    {"data", 3},        {"process_group", 4}, {"reducer", 5},
+    {"checkpoint", 5},  {"data_parallel", 5}, {"testing", 6},
+    {"torch", 6},       {"launcher", 3},      {"sync_batch_norm", 5},
     {"c_interface", 6},
 };
 // Rooms of the launcher, between each other.

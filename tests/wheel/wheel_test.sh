@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # wheel_test.sh LAUNCH_TESTS: the wheel is built, installed into an environment of its own, used, and removed so that nothing is left;
-# its extra, too, through which the kills of LAUNCH_TESTS go.
+# its extras, too; through torchrun's the kills of LAUNCH_TESTS go.
 set -euo pipefail
 launch_tests=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,6 +15,7 @@ files() { find "$work/environment" -not -name '*.pyc' -not -name __pycache__ -no
 
 "$here/../../tools/wheel.sh" --output "$work"
 wheel=$(echo "$work"/ddp_launch-*.whl)
+runtime=$(echo "$work"/ddp_launch_runtime-*.whl)
 export PIP_FIND_LINKS=$work PIP_NO_INDEX=1
 
 # The check sees what is wrong.
@@ -28,6 +29,7 @@ programs=(ddp-launch ddp-bench ddp-doctor)
 refuses 'ddp-launch needs GLIBC_2\.' "$wheel" 2.17 "$(uname -m)" "${programs[@]}"
 refuses 'auditwheel would call it manylinux_2_' "$wheel" 2.17 "$(uname -m)" "${programs[@]}"
 refuses 'its programs are ' "$wheel" 2.28 "$(uname -m)" ddp-launch ddp-bench
+refuses 'libddp.so needs GLIBC_2\.' "$runtime" 2.17 "$(uname -m)" libddp.so
 mkdir "$work/poor"
 poor=$work/poor/${wheel##*/}
 python3 - "$wheel" "$poor" <<'END'
@@ -75,6 +77,13 @@ grep ' kills, ' "$work/out"
 "$bin/pip" uninstall --quiet --yes ddp-launch-torchrun
 files | diff "$work/without_extra" - || fail "that is left (>) of the extra, or gone"
 cmp "$bin/torchrun" "$work/torchrun" || fail "torchrun has changed"
+
+"$bin/pip" install --quiet --no-compile 'ddp-launch[runtime]'
+printf '%s\n' 'from array import array' 'import ddp_runtime' 'numbers = array("f", [1, 2])' \
+    'ddp_runtime.init_process_group().all_reduce(numbers)' 'print(numbers.tolist())' >"$work/sum.py"
+[ "$(ddp-launch -n 2 "$work/sum.py" 2>/dev/null)" = $'[2.0, 4.0]\n[2.0, 4.0]' ] || fail "ranks in Python do not add"
+"$bin/pip" uninstall --quiet --yes ddp-launch-runtime
+files | diff "$work/without_extra" - || fail "that is left (>) of the extra, or gone"
 
 "$bin/pip" uninstall --quiet --yes ddp-launch
 files | diff "$work/before" - || fail "that is left (>) of the wheel, or gone"
