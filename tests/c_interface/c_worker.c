@@ -12,10 +12,10 @@ static char** arguments;
     if (!(condition)) return ddp_fail("line " STRING(__LINE__) ": " #condition)
 #define STRING(line) TEXT(line)
 #define TEXT(line) #line
-#define TRY(call)                                \
-    do {                                         \
-        const ddp_status tried = (call);         \
-        if (tried != DDP_OK) return tried;       \
+#define TRY(call)                          \
+    do {                                   \
+        const ddp_status tried = (call);   \
+        if (tried != DDP_OK) return tried; \
     } while (0)
 
 enum { most_ranks = 8 };

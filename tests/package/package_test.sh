@@ -131,7 +131,7 @@ EOF
     local ccache=()
     if command -v ccache >/dev/null; then ccache=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
     cmake -G Ninja -S "$work" -B "$work/build" -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON "${ccache[@]}" \
-        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CUDA_ARCHITECTURES=75-virtual \
+        -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O0 -g" -DCMAKE_CUDA_ARCHITECTURES=75-virtual \
         -DDDP_WARNINGS_AS_ERRORS="$(cached DDP_WARNINGS_AS_ERRORS)" \
         >"$work/configure.log"
     cmake --build "$work/build" -j2 --target sum_ranks
@@ -143,6 +143,22 @@ EOF
         fail "libddp.so exports what is not ddp's interface"
     ! nm -D --defined-only "$work"/build/ddp/runtime/libddp.so | grep -vE ' (ddp_[a-z_]+@@DDP_0|_Z(|T[ISVT]|T[hv][n0-9_]*_|GV|GVZ|Z)N[KOR]*3ddp.*@@DDP_0|DDP_0)$' ||
         fail "libddp.so exports what is not ddp's, as the CUDA runtime, which a program may bring itself"
+    if [ -n "${DDP_REQUIRE_INTEROP:-}" ] || command -v abidw >/dev/null; then
+        check_abi "$work/build/ddp/runtime/libddp.so"
+    fi
+}
+
+# Earlier programs run with the library; and one whose interface has changed is refused.
+check_abi() {
+    "$source_dir/tools/abi.sh" check "$1" >&2 || fail "programs of an earlier libddp.so do not run with this one"
+    local edit stored=$source_dir/packaging/abi/libddp.so.0.abi.xz
+    for edit in 's/ddp_barrier/ddp_is_gone/g' "s/\(class-decl name='ReducerOptions' size-in-bits='\)[0-9]*/\164/" \
+        "s/\(class-decl name='ddp_tensor' size-in-bits='\)[0-9]*/\164/"; do
+        mkdir -p "$work/abi"
+        xz -dc "$stored" | sed "$edit" | xz -0 >"$work/abi/libddp.so.0.abi.xz"
+        ! DDP_ABI_FOLDER=$work/abi "$source_dir/tools/abi.sh" check "$1" >"$work/abi.log" 2>&1 || fail "no change is seen: $edit"
+        grep -q 'programs that were linked with libddp.so.0 may not run' "$work/abi.log" || fail "$(cat "$work/abi.log")"
+    done
 }
 
 SoakTheConsumerIsBuiltByEachCompilerAndStandard() {
