@@ -46,10 +46,14 @@ DDP_C_API const char* ddp_version(void);
 // The body of a worker's main (ddp/run_worker.hpp): `return ddp_run_worker(train, &my_data);`. Calls
 // `body` and returns main's exit code: 0 where that returns DDP_OK; else what a call of ddp had to
 // say, or ddp_fail, is written on stderr and into the launcher's error file, and it is 82 where
-// another rank is to blame, or 1.
+// another rank is to blame, or 1. A body returns what the call has returned, of whatever thread, or
+// ddp_fail's. With `--break-on-failure` the process stops once the body has returned.
 DDP_C_API int ddp_run_worker(ddp_status (*body)(void* argument), void* argument);
 // Makes `message` the last error: `return ddp_fail("no data");`. Returns DDP_ERROR.
 DDP_C_API ddp_status ddp_fail(const char* message);
+// For a main, or a language, with a frame of its own: writes the launcher's error file, without a
+// word on stderr, and returns the exit code to leave with. `rank`: as ddp_last_error_rank's.
+DDP_C_API int ddp_report_failure(const char* message, int rank);
 
 // ---- Tensors (TensorView): contiguous memory, borrowed until the operation on it is done ----
 
@@ -180,6 +184,8 @@ typedef struct ddp_parameter {
 // logical_ranks, checksum_steps.
 DDP_C_API ddp_status ddp_reducer_create(ddp_group* group, const ddp_parameter* parameters,
                                         size_t count, const char* options, ddp_reducer** reducer);
+// In the middle of a backward that sends, the group of a model on CPUs ends with it: the other ranks
+// get a DDP_PEER_ERROR. A parameter has one reducer at a time.
 DDP_C_API void ddp_reducer_destroy(ddp_reducer* reducer);
 // A backward begins; needed with find_unused_parameters, whose `unused` are indices of parameters,
 // and with logical_ranks.
@@ -242,11 +248,11 @@ DDP_C_API ddp_status ddp_read_tensors(const char* file, const ddp_named_tensor* 
                                       size_t count);
 
 // The line of the program that the next call of this thread is made in, for errors and for
-// ddp-launch. `file` is not copied: a literal's memory. The macros below say it, as those names are
-// called; DDP_NO_CALL_SITES leaves them out.
+// ddp-launch. `file` is not copied: a literal's memory. The macros below say it, in C, as those names
+// are called; DDP_NO_CALL_SITES leaves them out.
 DDP_C_API void ddp_set_call_site(const char* file, uint32_t line);
 
-#ifndef DDP_NO_CALL_SITES
+#if !defined(DDP_NO_CALL_SITES) && !defined(__cplusplus)
 #define DDP_HERE(call) (ddp_set_call_site(__FILE__, __LINE__), call)
 #define ddp_publish_progress(...) DDP_HERE(ddp_publish_progress(__VA_ARGS__))
 #define ddp_all_reduce(...) DDP_HERE(ddp_all_reduce(__VA_ARGS__))

@@ -1,10 +1,16 @@
 #include "c_interface/guard.hpp"
 
+#include "contract/error_file.hpp"
+#include "contract/exit_code.hpp"
+
 #include <ddp/error.hpp>
 #include <ddp/run_worker.hpp>
 #include <ddp/version.hpp>
 
+#include <array>
 #include <exception>
+#include <limits>
+#include <mutex>
 #include <new>
 #include <optional>
 
@@ -21,6 +27,31 @@ struct LastError {
 thread_local LastError last_error;
 thread_local CallSite next_call_site;
 
+// Of all threads, the last with each status: a body returns the status alone, and may have cleaned
+// up since, which failed, too.
+class Failures {
+public:
+    void keep(ddp_status status, std::exception_ptr exception) noexcept {
+        const std::lock_guard lock(mutex_);
+        last_[static_cast<std::size_t>(status)] = std::move(exception);
+    }
+    std::exception_ptr find(ddp_status status) noexcept {
+        const std::lock_guard lock(mutex_);
+        const bool is_known = status > DDP_OK && status <= DDP_NO_MEMORY;
+        return is_known ? last_[static_cast<std::size_t>(status)] : nullptr;
+    }
+
+private:
+    std::mutex mutex_;
+    std::array<std::exception_ptr, DDP_NO_MEMORY + 1> last_;
+};
+
+// Never destroyed: threads may outlive main.
+Failures& failures() noexcept {
+    static auto* const all = new Failures;
+    return *all;
+}
+
 ddp_status status_of(const Error& error) noexcept {
     if (dynamic_cast<const UsageError*>(&error) != nullptr) return DDP_USAGE_ERROR;
     if (dynamic_cast<const SystemError*>(&error) != nullptr) return DDP_SYSTEM_ERROR;
@@ -32,6 +63,17 @@ ddp_status status_of(const Error& error) noexcept {
 }
 
 void fail(const std::string& message) { throw UsageError(message); }
+
+// Nothing: more than a number holds.
+std::optional<std::size_t> elements_of(const Shape& shape) {
+    std::size_t product = 1;
+    for (const std::int64_t extent : shape.extents()) {
+        if (__builtin_mul_overflow(product, static_cast<std::size_t>(extent), &product)) {
+            return std::nullopt;
+        }
+    }
+    return product;
+}
 
 }  // namespace
 
@@ -54,6 +96,7 @@ ddp_status keep_error() noexcept {
         kept.status = DDP_ERROR;
         kept.message = "an exception of an unknown type";
     }
+    failures().keep(kept.status, kept.exception);
     last_error = std::move(kept);
     return last_error.status;
 }
@@ -74,11 +117,15 @@ TensorView view_of(const ddp_tensor& tensor, const char* function) {
              "; it is 0 for the CPU, n + 1 for the n-th GPU");
     }
     if (tensor.data == nullptr && tensor.count > 0) refuse_null(function, "a tensor's data");
+    const auto dtype = static_cast<DType>(tensor.dtype);
+    if (tensor.count > std::numeric_limits<std::ptrdiff_t>::max() / size_of(dtype)) {
+        fail(std::string(function) + ": a tensor has " + std::to_string(tensor.count) +
+             " elements, more than there is memory");
+    }
     const Device device = tensor.device == 0
                               ? Device{}
                               : Device{.type = DeviceType::cuda, .index = tensor.device - 1};
-    return {tensor.data, Shape{static_cast<std::int64_t>(tensor.count)},
-            static_cast<DType>(tensor.dtype), device};
+    return {tensor.data, Shape{static_cast<std::int64_t>(tensor.count)}, dtype, device};
 }
 
 ReduceOp reduce_op_of(ddp_reduce_op op, const char* function) {
@@ -98,10 +145,10 @@ std::vector<NamedTensor> named_tensors_of(const ddp_named_tensor* tensors, std::
         if (one.shape != nullptr || one.dims > 0) {
             view.shape = Shape(span_of(one.shape, one.dims, function, "a tensor's shape"));
         }
-        if (view.numel() != one.tensor.count) {
+        if (elements_of(view.shape) != one.tensor.count) {
             fail(std::string(function) + ": tensor " + name + " has " +
-                 std::to_string(one.tensor.count) + " elements, its shape " +
-                 to_string(view.shape) + " " + std::to_string(view.numel()));
+                 std::to_string(one.tensor.count) + " elements, not those of its shape, " +
+                 to_string(view.shape));
         }
         result.push_back({name, view});
     }
@@ -136,12 +183,24 @@ ddp_status ddp_fail(const char* message) {
                    [&](const char*) { throw ddp::Error(message != nullptr ? message : ""); });
 }
 
+int ddp_report_failure(const char* message, int rank) {
+    const auto culprit = rank >= 0 ? std::optional(rank) : std::nullopt;
+    ddp::contract::ErrorReport report =
+        ddp::contract::describe(std::make_exception_ptr(ddp::Error("", culprit)));
+    report.message = message != nullptr ? message : "";
+    ddp::contract::write_error_file(report);
+    return report.peer ? ddp::contract::exit_because_of_peer : ddp::contract::exit_error;
+}
+
 int ddp_run_worker(ddp_status (*body)(void*), void* argument) {
     return ddp::run_worker([&] {
         if (body == nullptr) refuse_null("ddp_run_worker", "the body");
         const ddp_status status = body(argument);
         if (status == DDP_OK) return;
         if (status == last_error.status) std::rethrow_exception(last_error.exception);
+        if (const std::exception_ptr failure = failures().find(status)) {
+            std::rethrow_exception(failure);
+        }
         throw ddp::Error("the worker's body has returned " + std::to_string(status));
     });
 }

@@ -71,7 +71,15 @@ ddp_status ddp_reducer_create(ddp_group* group, const ddp_parameter* parameters,
     });
 }
 
-void ddp_reducer_destroy(ddp_reducer* reducer) { delete reducer; }
+// A program in C that gives up has no exception, which tells the reducer that a backward is left.
+void ddp_reducer_destroy(ddp_reducer* reducer) {
+    struct GivesUp {};
+    try {
+        const std::unique_ptr<ddp_reducer> ended(reducer);
+        throw GivesUp{};
+    } catch (const GivesUp&) {  // NOLINT(bugprone-empty-catch): the unwinding was all
+    }
+}
 
 ddp_status ddp_reducer_start_backward(ddp_reducer* reducer, const std::size_t* unused,
                                       std::size_t count, ddp_stream stream) {

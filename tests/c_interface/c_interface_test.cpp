@@ -14,6 +14,7 @@ namespace ddp::tests {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -52,8 +53,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CWorker, ::testing::Values(1, 2, 3),
 TEST(CWorkerFailure, NamesTheLinesOfBothCalls) {
     const ProgramResult result = run_case(2, "mismatch");
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_THAT(result.err,
-                AllOf(HasSubstr("c_worker.c:"), HasSubstr("broadcast"), HasSubstr("all_reduce")));
+    EXPECT_THAT(result.err, AllOf(ContainsRegex("broadcast of 1 float32.*c_worker.c:[0-9]+"),
+                                  ContainsRegex("all_reduce of 1 float32.*c_worker.c:[0-9]+")));
 }
 
 TEST(CWorkerFailure, IsBlamedOnTheRankThatDied) {
@@ -61,6 +62,19 @@ TEST(CWorkerFailure, IsBlamedOnTheRankThatDied) {
     EXPECT_EQ(result.exit_code, 128 + SIGABRT) << result.err;
     EXPECT_THAT(result.out, HasSubstr("rank 1 is to blame"));
     EXPECT_THAT(result.err, HasSubstr("rank 1"));
+}
+
+TEST(CWorkerFailure, IsTheOneThatTheBodyReturns) {
+    const ProgramResult result = run_case(2, "return_peer_error");
+    EXPECT_EQ(result.exit_code, 128 + SIGABRT) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("rank 0 (because of rank 1, exit code 82)"));
+}
+
+TEST(CWorkerFailure, InABackwardEndsThatOfTheOthers) {
+    const ProgramResult result = run_case(2, "leave_backward");
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("rank 1 has left the backward"));
+    EXPECT_THAT(result.err, HasSubstr("a kernel has failed"));
 }
 
 TEST(CWorkerFailure, OfItsOwnIsTheReport) {
@@ -94,6 +108,11 @@ TEST_F(CInterface, RefusesWhatNoProgramCanMean) {
     tensor = number();
     tensor.device = -1;
     EXPECT_EQ(ddp_broadcast(group, tensor, 0, nullptr, nullptr), DDP_USAGE_ERROR);
+    for (const std::size_t count : {std::size_t{1} << 62U, ~std::size_t{0}}) {
+        tensor = ddp_cpu_tensor(&value, count, DDP_FLOAT32);
+        EXPECT_EQ(ddp_broadcast(group, tensor, 0, nullptr, nullptr), DDP_USAGE_ERROR);
+        EXPECT_THAT(ddp_last_error(), StartsWith("ddp_broadcast: a tensor has "));
+    }
     tensor = ddp_cpu_tensor(nullptr, 4, DDP_INT32);
     EXPECT_EQ(ddp_broadcast(group, tensor, 0, nullptr, nullptr), DDP_USAGE_ERROR);
     EXPECT_STREQ(ddp_last_error(), "ddp_broadcast: a tensor's data is NULL");
@@ -130,7 +149,10 @@ TEST_F(CInterface, RefusesTensorsWhoseShapeIsAnother) {
     const ddp_named_tensor tensor{"w", number(), shape, 2};
     EXPECT_EQ(ddp_write_tensors("/nowhere", &tensor, 1), DDP_USAGE_ERROR);
     EXPECT_STREQ(ddp_last_error(),
-                 "ddp_write_tensors: tensor w has 1 elements, its shape [2, 3] 6");
+                 "ddp_write_tensors: tensor w has 1 elements, not those of its shape, [2, 3]");
+    const std::int64_t huge[2] = {std::int64_t{1} << 32U, std::int64_t{1} << 32U};
+    const ddp_named_tensor wrapped{"w", ddp_cpu_tensor(nullptr, 0, DDP_FLOAT32), huge, 2};
+    EXPECT_EQ(ddp_write_tensors("/nowhere", &wrapped, 1), DDP_USAGE_ERROR);
     const ddp_named_tensor nameless{nullptr, number(), nullptr, 0};
     EXPECT_EQ(ddp_write_tensors("/nowhere", &nameless, 1), DDP_USAGE_ERROR);
     EXPECT_EQ(ddp_write_tensors("/nowhere", nullptr, 1), DDP_USAGE_ERROR);
@@ -156,6 +178,11 @@ TEST_F(CInterface, EndsHandlesOfNothing) {
     ddp_checkpoints_destroy(nullptr);
     ddp_adopted_destroy(nullptr);
     EXPECT_EQ(ddp_wait(nullptr, nullptr), DDP_OK);
+}
+
+TEST(CReportFailure, TellsWhichExitCodeBlamesWhom) {
+    EXPECT_EQ(ddp_report_failure("no data", -1), 1);
+    EXPECT_EQ(ddp_report_failure("rank 5 has died", 5), 82);
 }
 
 TEST(CRunWorker, LeavesWithTheStatusOfItsBody) {

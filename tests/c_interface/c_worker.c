@@ -215,6 +215,41 @@ static ddp_status wait_for_dead(ddp_group* group) {
     return status;
 }
 
+// It is to blame for rank 0, which returns that after it has cleaned up in vain.
+static ddp_status return_peer_error(ddp_group* group) {
+    if (ddp_group_rank(group) == 1) abort();
+    const ddp_status status = ddp_barrier(group);
+    float number = 0;
+    const ddp_named_tensor tensor = {"w", floats(&number, 1), NULL, 0};
+    if (ddp_read_tensors("/nowhere", &tensor, 1) == DDP_OK) return DDP_OK;
+    return status;
+}
+
+// In the middle of a backward.
+static ddp_status leave_backward(ddp_group* group) {
+    float values[2] = {0}, grads[2] = {0};
+    const ddp_parameter parameters[2] = {{"w", floats(values, 1), grads},
+                                         {"b", floats(values + 1, 1), grads + 1}};
+    ddp_reducer* made = NULL;
+    TRY(ddp_reducer_create(group, parameters, 2, NULL, &made));
+    TRY(ddp_reducer_mark_ready(made, 1, NULL));
+    ddp_status status = DDP_OK;
+    if (ddp_group_rank(group) == 1) {
+        status = ddp_fail("a kernel has failed");
+    } else {
+        TRY(ddp_reducer_mark_ready(made, 0, NULL));
+        status = ddp_reducer_wait(made, NULL, NULL);
+    }
+    ddp_reducer_destroy(made);
+    if (ddp_group_rank(group) == 1) {  // the others do not wait for its end
+        char word[8];
+        if (fgets(word, sizeof word, stdin) != NULL) return DDP_ERROR;
+    } else if (status == DDP_PEER_ERROR && ddp_last_error_rank() == 1) {
+        puts("rank 1 has left the backward");
+    }
+    return status;
+}
+
 static ddp_status give_up(ddp_group* group) {
     if (ddp_group_rank(group) == 0) return ddp_fail("there is no data set");
     return ddp_barrier(group);
@@ -224,10 +259,15 @@ static ddp_status run(void* argument) {
     static const struct {
         const char* name;
         ddp_status (*body)(ddp_group*);
-    } cases[] = {{"collectives", collectives}, {"reducer", reducer},
-                 {"sampler", sampler},         {"checkpoints", checkpoints},
-                 {"mismatch", mismatch},       {"wait_for_dead", wait_for_dead},
-                 {"give_up", give_up}};
+    } cases[] = {{"collectives", collectives},
+                 {"reducer", reducer},
+                 {"sampler", sampler},
+                 {"checkpoints", checkpoints},
+                 {"mismatch", mismatch},
+                 {"wait_for_dead", wait_for_dead},
+                 {"give_up", give_up},
+                 {"return_peer_error", return_peer_error},
+                 {"leave_backward", leave_backward}};
     ddp_group* group = NULL;
     TRY(ddp_init_process_group("backend=shm,timeout=30", &group));
     ddp_status status = ddp_fail("there is no such case");

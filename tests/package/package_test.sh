@@ -20,6 +20,18 @@ FindPackageBuildsAndTestsTheConsumer() {
     ctest --test-dir "$work/build" --output-on-failure --no-tests=error
     "$work/build/sum_ranks" 0
     ! "$work/build/sum_ranks" 7 || fail "a wrong sum was accepted"
+    mkdir "$work/c"
+    cat >"$work/c/CMakeLists.txt" <<EOF
+cmake_minimum_required(VERSION 3.22)
+project(outside LANGUAGES C)
+find_package(ddp CONFIG REQUIRED)
+add_executable(c_trainer $source_dir/examples/13_c_trainer.c)
+target_link_libraries(c_trainer PRIVATE ddp::runtime m)
+EOF
+    cmake -G Ninja -S "$work/c" -B "$work/c/build" -DCMAKE_PREFIX_PATH="$prefix" >>"$work/configure.log"
+    cmake --build "$work/c/build"
+    "$prefix/bin/ddp-launch" --nproc-per-node=2 "$work/c/build/c_trainer" | grep '2 ranks, the same weights' >/dev/null ||
+        fail "the program in C did not train"
 }
 
 PkgConfigBuildsAProgram() {

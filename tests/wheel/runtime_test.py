@@ -3,6 +3,7 @@ names. Arrays are of the module array, and NumPy's where that is."""
 import importlib.util
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,7 @@ group.scatter(all_of_them if rank == size - 1 else None, part, root=size - 1)
 assert part[0] == rank
 group.all_to_all(array("f", [10 * rank + i for i in range(size)]), all_of_them)
 assert all_of_them.tolist() == [10 * i + rank for i in range(size)]
-group.broadcast(part if rank else b"\\0\\0\\0\\0" and array("f", [7]))
+group.broadcast(part if rank else memoryview(array("f", [7])).toreadonly())
 assert rank == 0 or part[0] == 7
 
 if size > 1:
@@ -119,6 +120,69 @@ except ddp_runtime.GroupError as error:
 """
 
 
+# Rank 1 has not come in time.
+TIMEOUT = """
+import atexit, time
+import ddp_runtime
+group = ddp_runtime.init_process_group(timeout=1)
+atexit.register(print, "at exit")
+if group.rank == 1:
+    time.sleep(60)
+group.barrier()
+"""
+
+# Each waits for a message that nobody sends.
+INTERRUPTED = """
+from array import array
+import ddp_runtime
+with ddp_runtime.init_process_group() as group:
+    print("here", flush=True)
+    try:
+        group.recv(array("f", [1]), 1 - group.rank)
+    except KeyboardInterrupt:
+        try:
+            group.barrier()
+        except ValueError as error:
+            print(error, flush=True)
+        raise
+    finally:
+        print("finally", flush=True)
+"""
+
+FORK = """
+import os
+from array import array
+import ddp_runtime
+group = ddp_runtime.init_process_group()
+number = array("f", [1])
+work = group.recv(number, 1 - group.rank, wait=False)
+child = os.fork()
+if child == 0:
+    try:
+        group.barrier()
+    except ValueError as error:
+        assert "fork" in str(error)
+        raise SystemExit(3)  # through what Python ends with
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+group.send(array("f", [group.rank]), 1 - group.rank)
+work.wait()
+assert number[0] == 1 - group.rank
+before = len(os.listdir("/proc/self/fd"))
+for _ in range(5):
+    part = group.split(0)
+    dropped = part.all_reduce(number, wait=False)
+del part, dropped
+assert len(os.listdir("/proc/self/fd")) <= before + 3, os.listdir("/proc/self/fd")
+for wrong in (lambda: group.split((1 + group.rank) * 2**32), lambda: group.broadcast(number, 2**32), lambda: group.publish_progress(2**70)):
+    try:
+        wrong()
+    except ValueError:
+        continue
+    raise AssertionError(wrong)
+print("done")
+"""
+
+
 class Runtime(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -162,6 +226,30 @@ class Runtime(unittest.TestCase):
         result = self.launch("death", DEATH, 3)
         self.assertEqual(result.returncode, 137, result.stderr)
         self.assertEqual(result.stdout, "done\n" * 2)
+
+    def test_who_ends_because_of_another_is_not_to_blame(self):
+        result = self.launch("timeout", TIMEOUT, 2)
+        self.assertRegex(result.stderr, r"rank 1 \(local rank 1, pid \d+\) made the others leave", result.stderr)
+        self.assertIn("rank 0 (because of rank 1, exit code 82)", result.stderr)
+        self.assertIn("at exit", result.stdout)
+
+    def test_ctrl_c_is_heard_in_a_collective(self):
+        path = self.root / "interrupted.py"
+        path.write_text(INTERRUPTED)
+        command = [os.environ["DDP_LAUNCH"], "--nproc-per-node=2", "--no-python", sys.executable, "-B", str(path)]
+        environment = {**os.environ, "PYTHONPATH": str(self.root)}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+            for _ in range(2):
+                self.assertEqual(job.stdout.readline(), "here\n")
+            job.send_signal(signal.SIGINT)
+            out, err = job.communicate(timeout=60)
+        self.assertEqual(job.returncode, 130, err)
+        self.assertEqual(out.count("finally\n"), 2, err)
+        self.assertEqual(out.count("the group is lost: "), 2, err)
+        self.assertNotIn("SIGKILL", err)
+
+    def test_a_fork_a_dropped_group_and_numbers_that_are_too_large(self):
+        self.expect_done("fork", FORK, 2)
 
     def test_alone_it_is_a_world_of_one(self):
         environment = {**os.environ, "PYTHONPATH": str(self.root)}

@@ -7,11 +7,12 @@
 Run it by `ddp-launch --nproc-per-node=2 program.py`; alone it is a world of one.
 """
 import ctypes
+import os
 import sys
 from typing import Optional, Union
 
 from ddp_runtime import _library
-from ddp_runtime._library import GroupError
+from ddp_runtime._library import GroupError, int32
 
 __all__ = ["GroupError", "ProcessGroup", "Work", "init_process_group", "version"]
 
@@ -38,23 +39,12 @@ class _Array:
         code = self.view.format.lstrip("@=<")
         dtype = _DTYPES.get((_KINDS.get(code), self.view.itemsize))
         if dtype is None:
-            raise ValueError(f"arrays of type {self.view.format!r} cannot be sent: float16, float32, float64, int8, int16, int32, int64, uint8 and bool can")
+            raise ValueError(
+                f"arrays of type {self.view.format!r} cannot be sent: "
+                "float16, float32, float64, int8, int16, int32, int64, uint8 and bool can"
+            )
         count = self.view.nbytes // self.view.itemsize
-        self.tensor = _library.Tensor(_address_of(self.view), count, dtype, 0)
-
-
-def _address_of(view: memoryview) -> Optional[int]:
-    if view.nbytes == 0:
-        return None
-    flat = view.cast("B")
-    if not view.readonly:
-        return ctypes.addressof(ctypes.c_char.from_buffer(flat))
-    buffer = _library.PyBuffer()
-    _library.get_buffer(flat, buffer)
-    try:
-        return buffer.buf
-    finally:
-        _library.release_buffer(buffer)
+        self.tensor = _library.Tensor(_library.address_of(self.view) if count else None, count, dtype, 0)
 
 
 def _operation(name: str) -> int:
@@ -66,47 +56,60 @@ def _operation(name: str) -> int:
 _files = {}  # names that the library keeps pointers to
 
 
-def _say_line() -> None:
+def _line():
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     name = frame.f_code.co_filename
-    file = _files.setdefault(name, ctypes.create_string_buffer(name.encode(errors="replace")))
-    _library.functions().ddp_set_call_site(file, frame.f_lineno)
+    return _files.setdefault(name, ctypes.create_string_buffer(name.encode(errors="replace"))), frame.f_lineno
+
+
+_in_flight = {}  # the works that nobody has waited for, and their arrays, whatever becomes of their objects
 
 
 class Work:
     """A collective that has been started; the arrays are its own until wait() has returned."""
 
-    def __init__(self, handle, arrays) -> None:
-        self._handle, self._arrays = handle, arrays
+    def __init__(self, group, arrays) -> None:
+        self._handle, self._group, self._process = ctypes.c_void_p(), group, os.getpid()
+        _in_flight[id(self._handle)] = (self._handle, arrays)
 
     def is_completed(self) -> bool:
-        return self._handle is None or _library.functions().ddp_work_is_completed(self._handle) == 1
+        return not self._is_open() or _library.functions().ddp_work_is_completed(self._handle) == 1
 
     def wait(self) -> None:
         """Returns when it is done on this rank; raises what went wrong, once."""
-        handle, self._handle = self._handle, None
-        try:
-            if handle is not None:
-                _library.call("ddp_wait", handle, None)
-        finally:
-            self._arrays = ()
+        if self._is_open():
+            self._group._block("ddp_wait", *self._give_up(), None)
+
+    # The handle is the call's from then on, which holds the arrays, too.
+    def _give_up(self):
+        handle = ctypes.c_void_p(self._handle.value)
+        handle.arrays = _in_flight.pop(id(self._handle))
+        self._handle.value = None
+        return (handle,)
+
+    def _is_open(self) -> bool:
+        return bool(self._handle) and self._process == os.getpid()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            _library.functions().ddp_wait(self._handle, None)
+        if getattr(self, "_handle", None) is None:
+            return
+        if self._is_open():
+            _library.functions().ddp_wait(*self._give_up(), None)
+        elif not self._handle:
+            _in_flight.pop(id(self._handle), None)  # it was not started
 
 
 class ProcessGroup:
     """The ranks of a job. All of them start the same collectives in the same order; arrays are changed in place.
 
-    Each collective blocks; with `wait=False` it returns a Work at once. Ctrl-C is heard when the call has ended, which ddp-launch
-    sees to. Not for several threads without an order of their own.
+    Each collective blocks; with `wait=False` it returns a Work at once. Several threads need an order of their own. Where an exception
+    of a signal handler, as KeyboardInterrupt, has ended a call the group is lost: it ends with the process.
     """
 
     def __init__(self, handle) -> None:
-        self._handle = handle
+        self._handle, self._process, self._is_lost = handle, os.getpid(), False
 
     @property
     def rank(self) -> int:
@@ -130,8 +133,10 @@ class ProcessGroup:
 
     def publish_progress(self, step: int, steps_per_second: float = 0.0) -> None:
         """Tells ddp-launch how far this rank is; a rate of 0 is not known."""
+        if not -(2**63) <= step < 2**63:
+            raise ValueError(f"step is {step}, no number of 64 bits")
         handle = self._open()
-        _say_line()
+        _library.functions().ddp_set_call_site(*_line())
         _library.functions().ddp_publish_progress(handle, step, steps_per_second)
 
     def all_reduce(self, array, op: str = "sum", *, wait: bool = True) -> Optional[Work]:
@@ -140,10 +145,10 @@ class ProcessGroup:
     def reduce(self, array, output=None, root: int = 0, op: str = "sum", *, wait: bool = True) -> Optional[Work]:
         """`output`: on root only; None: `array` itself."""
         arrays = (_Array(array, False), self._at_root(array if output is None else output, root))
-        return self._collective("ddp_reduce", arrays, (root, _operation(op)), wait)
+        return self._collective("ddp_reduce", arrays, (int32(root, "root"), _operation(op)), wait)
 
     def broadcast(self, array, root: int = 0, *, wait: bool = True) -> Optional[Work]:
-        return self._collective("ddp_broadcast", (_Array(array, self.rank != root),), (root,), wait)
+        return self._collective("ddp_broadcast", (_Array(array, self.rank != root),), (int32(root, "root"),), wait)
 
     def all_gather(self, array, output, *, wait: bool = True) -> Optional[Work]:
         """`output`: size times the elements of `array`, by rank."""
@@ -151,14 +156,14 @@ class ProcessGroup:
 
     def gather(self, array, output=None, root: int = 0, *, wait: bool = True) -> Optional[Work]:
         """`output`: on root only, as all_gather's."""
-        return self._collective("ddp_gather", (_Array(array, False), self._at_root(output, root)), (root,), wait)
+        return self._collective("ddp_gather", (_Array(array, False), self._at_root(output, root)), (int32(root, "root"),), wait)
 
     def scatter(self, array, output, root: int = 0, *, wait: bool = True) -> Optional[Work]:
         """`array`: on root only, size times the elements of `output`; None elsewhere."""
         if array is None and self.rank == root:
             raise ValueError("root has to give an array")
         given = _Array(b"" if array is None else array, False)
-        return self._collective("ddp_scatter", (given, _Array(output)), (root,), wait)
+        return self._collective("ddp_scatter", (given, _Array(output)), (int32(root, "root"),), wait)
 
     def reduce_scatter(self, array, output, op: str = "sum", *, wait: bool = True) -> Optional[Work]:
         return self._collective("ddp_reduce_scatter", (_Array(array, False), _Array(output)), (_operation(op),), wait)
@@ -167,29 +172,29 @@ class ProcessGroup:
         return self._collective("ddp_all_to_all", (_Array(array, False), _Array(output)), (), wait)
 
     def send(self, array, to: int, *, wait: bool = True) -> Optional[Work]:
-        return self._collective("ddp_send", (_Array(array, False),), (to,), wait)
+        return self._collective("ddp_send", (_Array(array, False),), (int32(to, "to"),), wait)
 
     def recv(self, array, source: int, *, wait: bool = True) -> Optional[Work]:
-        return self._collective("ddp_recv", (_Array(array),), (source,), wait)
+        return self._collective("ddp_recv", (_Array(array),), (int32(source, "source"),), wait)
 
     def barrier(self) -> None:
-        handle = self._open()
-        _say_line()
-        _library.call("ddp_barrier", handle)
+        self._block("ddp_barrier", self._open())
 
     def split(self, color: int, key: int = 0) -> "ProcessGroup":
         """Ranks of equal color form a group, ordered by key, then by rank. Collective."""
-        handle = self._open()
         part = ctypes.c_void_p()
-        _say_line()
-        _library.call("ddp_group_split", handle, color, key, ctypes.byref(part))
+        self._block("ddp_group_split", self._open(), int32(color, "color"), int32(key, "key"), ctypes.byref(part))
         return ProcessGroup(part)
 
     def close(self) -> None:
         """Waits for what is in flight and ends the group; so does `with`."""
         handle, self._handle = self._handle, None
-        if handle is not None:
+        if handle is not None and self._process == os.getpid() and not self._is_lost:
             _library.functions().ddp_group_destroy(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
 
     def __enter__(self) -> "ProcessGroup":
         return self
@@ -200,7 +205,20 @@ class ProcessGroup:
     def _open(self):
         if self._handle is None:
             raise ValueError("the group is closed")
+        if self._process != os.getpid():
+            raise ValueError("the group is another process's, which this one is a fork of")
+        if self._is_lost:
+            raise ValueError("the group is lost: an exception has ended a call of it before its time")
         return self._handle
+
+    def _block(self, name, *arguments) -> None:
+        try:
+            _library.call_blocking(name, *arguments, line=_line())
+        except GroupError:
+            raise
+        except BaseException:
+            self._is_lost = True
+            raise
 
     def _at_root(self, output, root) -> _Array:
         if output is None and self.rank == root:
@@ -209,11 +227,15 @@ class ProcessGroup:
 
     def _collective(self, name, arrays, arguments, wait) -> Optional[Work]:
         handle = self._open()
-        work = ctypes.c_void_p()
-        _say_line()
         tensors = [array.tensor for array in arrays]
-        _library.call(name, handle, *tensors, *arguments, None, None if wait else ctypes.byref(work))
-        return None if wait else Work(work, arrays)
+        if wait:
+            out = ctypes.POINTER(ctypes.c_void_p)()
+            out.arrays = arrays  # the call holds them
+            self._block(name, handle, *tensors, *arguments, None, out)
+            return None
+        work = Work(self, arrays)
+        _library.call(name, handle, *tensors, *arguments, None, ctypes.byref(work._handle), line=_line())
+        return work
 
 
 def init_process_group(backend: str = "automatic", timeout: Union[int, float] = 600) -> ProcessGroup:
@@ -223,5 +245,6 @@ def init_process_group(backend: str = "automatic", timeout: Union[int, float] = 
     Raises GroupError; returns when all ranks are there.
     """
     handle = ctypes.c_void_p()
-    _library.call("ddp_init_process_group", f"backend={backend},timeout={timeout}".encode(), ctypes.byref(handle))
+    _library.leave_because_of_peers()
+    _library.call_blocking("ddp_init_process_group", f"backend={backend},timeout={timeout}".encode(), ctypes.byref(handle))
     return ProcessGroup(handle)
