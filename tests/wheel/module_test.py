@@ -149,13 +149,39 @@ while not os.path.exists(sys.argv[1] + "/end"):
                 (pathlib.Path(folder) / "end").touch()
                 self.assertEqual(job.wait(), 0)
 
-    # Which only the C++ library can do.
-    def test_does_no_drill_and_that_is_said(self):
-        said = subprocess.run(
-            [ddp_launch.launcher_path(), "--inject=exit:rank=0@step=2", "--", sys.executable, "-c",
-             "import ddp_launch; ddp_launch.publish_progress(7)"], stderr=subprocess.PIPE, text=True)
+    def drill(self, fault, *options, steps=9):
+        program = f"import ddp_launch\nfor step in range({steps}): ddp_launch.publish_progress(step)"
+        return subprocess.run(
+            [ddp_launch.launcher_path(), f"--inject={fault}", *options, "--", sys.executable, "-c", program],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+
+    def test_does_drills_at_a_step_in_the_first_start(self):
+        said = self.drill("kill:rank=0@step=5", "--max-restarts=1")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertIn("ddp_launch: --inject: kill at step 5", said.stderr)
+        self.assertIn("failed: SIGKILL", said.stderr)
+        self.assertEqual(self.drill("exit:rank=1@step=2", "-n", "2").returncode, 1)
+        began = time.monotonic()
+        self.assertEqual(self.drill("delay:rank=0@step=3").returncode, 0)
+        self.assertGreater(time.monotonic() - began, 2)
+
+    def test_stops_itself_for_a_drill_and_the_launcher_says_so(self):
+        job = subprocess.Popen(
+            [ddp_launch.launcher_path(), "--inject=stop:rank=0@step=1", "--on-hang=stop", "--hang-timeout=1", "--shutdown-timeout=1",
+             "--", sys.executable, "-c", "import ddp_launch; ddp_launch.publish_progress(1)"], stderr=subprocess.PIPE, text=True)
+        with job:
+            for line in job.stderr:
+                if "kill -CONT" in line:
+                    os.kill(int(line.split("kill -CONT ")[1].split()[0]), signal.SIGCONT)
+        self.assertEqual(job.returncode, 0)
+
+    def test_a_drill_that_was_not_done_is_said(self):
+        said = self.drill("exit:rank=0@step=20")
         self.assertEqual(said.returncode, 0)
-        self.assertIn("--inject=exit:rank=0@step=2: nothing was done: rank 0 is in no group", said.stderr)
+        self.assertIn("nothing was done: the last step that rank 0 has published is 8", said.stderr)
+        said = self.drill("mismatch:rank=0@step=2")
+        self.assertEqual(said.returncode, 0)
+        self.assertIn("nothing was done: rank 0 is in no group of ddp's", said.stderr)
 
     def test_is_told_to_nobody_where_there_is_no_launcher(self):
         with tempfile.TemporaryFile() as other:

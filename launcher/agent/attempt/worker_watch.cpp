@@ -114,13 +114,15 @@ std::string missed_drill(const std::string& inject, const WatchedWorkers& worker
         if (!is_it || !worker.ended || !worker.ended->ok()) continue;
         const contract::RankRecord record =
             contract::read_page(workers.pages.page(worker.local_rank));
-        const bool is_in_group = record.pid != 0;  // whose publish_progress does the drill
-        if (is_in_group && record.step >= drill.step) return {};
+        if (record.step >= drill.step) return {};
         const std::string rank = "rank " + std::to_string(drill.rank);
         std::string why =
             "the last step that " + rank + " has published is " + std::to_string(record.step);
-        if (!is_in_group) why = rank + " is in no group, whose publish_progress does drills";
         if (record.step == 0) why = rank + " has published no step (group.publish_progress(step))";
+        // Python's publishes steps from there on no more.
+        if (drill.fault == contract::Injection::Fault::mismatch && record.pid == 0) {
+            why = rank + " is in no group of ddp's, which alone has a call to make";
+        }
         return "--inject=" + inject + ": nothing was done: " + why;
     }
     return {};

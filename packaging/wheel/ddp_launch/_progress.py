@@ -9,6 +9,8 @@ import os
 import stat
 import struct
 
+from ddp_launch._injection import Injection
+
 _MAGIC = 0x6464705F6374726C
 _VERSION = 4
 _HEADER_BYTES = 4096
@@ -22,6 +24,7 @@ class _Page:
         # Stored by one instruction each, as the launcher reads at any time.
         self.step = ctypes.c_int64.from_buffer(region, offset + _STEP)
         self.rate = ctypes.c_double.from_buffer(region, offset + _STEP + 8)
+        self.injection = Injection()
 
 
 def _find_page():
@@ -57,6 +60,7 @@ def publish_progress(step: int, steps_per_second: float = 0.0) -> bool:
         _page, _is_looked_for = _find_page(), True
     if _page is None:
         return False
-    _page.step.value = step
-    _page.rate.value = steps_per_second
+    if _page.injection.come_to(step):
+        _page.step.value = step
+        _page.rate.value = steps_per_second
     return True
