@@ -46,6 +46,7 @@ struct Progress {
     friend bool operator==(const Progress&, const Progress&) = default;
 };
 
+// How many there are, and for how long ranks wait.
 struct CheckpointOptions {
     std::size_t keep_last = 2;  // older ones are removed after a save; at least 1
     // How long one call may take on rank 0's disk, and the others wait for it: the group's own
@@ -119,7 +120,7 @@ public:
         return finished_epochs(resume(state));
     }
 
-    const std::filesystem::path& dir() const noexcept;
+    const std::filesystem::path& dir() const noexcept;  // as it was given
 
 private:
     template <class Net, class Optimizer>

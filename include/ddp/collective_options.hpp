@@ -39,8 +39,9 @@ struct SplitOptions {
     int key = 0;
 };
 
+// How a group is made.
 struct InitOptions {
-    Backend backend = Backend::automatic;
+    Backend backend = Backend::automatic;  // the best that all ranks can have
     // The deadline of init and of each collective: from its start on a rank to its end there.
     std::chrono::milliseconds timeout = std::chrono::minutes{10};
 };

@@ -27,6 +27,7 @@ namespace ddp {
 template <Dataset Data, class CollateBatch = DefaultCollate>
 class DataLoader : public data::LoaderBase {
 public:
+    // What collate makes, or Data::batch.
     using Batch = decltype(data::make_batch(std::declval<const Data&>(), {},
                                             std::declval<const CollateBatch&>()));
     class Iterator;
@@ -93,6 +94,7 @@ public:
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
 
+    // Made by begin().
     explicit Iterator(data::BatchStream stream) : stream_(std::move(stream)) { ++*this; }
     Batch& operator*() const { return *batch_; }
     Batch* operator->() const { return batch_.get(); }

@@ -15,11 +15,13 @@ namespace ddp {
 // first one after parameters_changed(), which then has to follow each step of the optimiser.
 enum class CopyParameters : std::uint8_t { every_forward, when_changed };
 
+// On which devices, and what is copied when.
 struct DataParallelOptions {
     // Numbers of devices in devices(), or in devices(device_type); empty: all of them.
     std::vector<int> device_ids = {};
     std::optional<DeviceType> device_type = {};
     std::optional<int> output_device = {};  // where outputs are gathered; default: device_ids[0]
+    // When replicas get the parameters.
     CopyParameters copy_parameters = CopyParameters::every_forward;
 };
 

@@ -71,11 +71,12 @@ enum {
     DDP_BOOL = 9  // a byte, 0 or 1
 };
 
+// Made by ddp_cpu_tensor, ddp_gpu_tensor or field by field.
 typedef struct ddp_tensor {
-    void* data;
-    size_t count;  // elements
-    ddp_dtype dtype;
-    int device;  // 0: the CPU's memory; n + 1: that of the n-th GPU that this process sees
+    void* data;       // the first element
+    size_t count;     // elements
+    ddp_dtype dtype;  // of each
+    int device;       // 0: the CPU's memory; n + 1: that of the n-th GPU that this process sees
 } ddp_tensor;
 
 static inline ddp_tensor ddp_cpu_tensor(void* data, size_t count, ddp_dtype dtype) {
@@ -87,17 +88,18 @@ static inline ddp_tensor ddp_gpu_tensor(void* data, size_t count, ddp_dtype dtyp
     return tensor;
 }
 
+// Of a checkpoint.
 typedef struct ddp_named_tensor {
-    const char* name;  // unique
-    ddp_tensor tensor;
+    const char* name;      // unique
+    ddp_tensor tensor;     // its elements
     const int64_t* shape;  // `dims` extents, the outermost first; NULL: one, the count
-    size_t dims;
+    size_t dims;           // at most 8
 } ddp_named_tensor;
 
 // ---- Groups (ProcessGroup) ----
 
-typedef struct ddp_group ddp_group;
-typedef struct ddp_work ddp_work;
+typedef struct ddp_group ddp_group;      // the ranks of a job, or some of them
+typedef struct ddp_work ddp_work;        // a collective in flight
 typedef struct CUstream_st* ddp_stream;  // a cudaStream_t; NULL: the default one. For GPUs' memory
 
 // Joins the job that the environment describes; alone a world of one. Collective; blocks. Options:
@@ -172,11 +174,12 @@ DDP_C_API void ddp_adopted_destroy(ddp_adopted* adopted);
 
 // ---- Averaged gradients (Reducer) ----
 
-typedef struct ddp_reducer ddp_reducer;
+typedef struct ddp_reducer ddp_reducer;  // averages gradients
+// A trainable tensor and its gradient.
 typedef struct ddp_parameter {
     const char* name;  // unique
-    ddp_tensor value;
-    void* grad;  // as many elements, of the same dtype and device
+    ddp_tensor value;  // where it is
+    void* grad;        // as many elements, of the same dtype and device
 } ddp_parameter;
 
 // Collective. `parameters` are in the order of the forward; rank 0's values go to all. Options, as
@@ -202,7 +205,7 @@ DDP_C_API ddp_status ddp_reducer_set_sync(ddp_reducer* reducer, int sync);
 
 // ---- Samples (DistributedSampler) ----
 
-typedef struct ddp_sampler ddp_sampler;
+typedef struct ddp_sampler ddp_sampler;  // this rank's samples of an epoch
 // The samples of rank `rank` of `ranks`. Options: shuffle, seed, drop_last, logical_ranks,
 // allow_empty, as DistributedSamplerOptions'.
 DDP_C_API ddp_status ddp_sampler_create(size_t dataset_size, int rank, int ranks,
@@ -216,7 +219,8 @@ DDP_C_API ddp_status ddp_sampler_indices(ddp_sampler* sampler, const size_t** in
 
 // ---- Checkpoints (CheckpointManager) and files of tensors (StateDict) ----
 
-typedef struct ddp_checkpoints ddp_checkpoints;
+typedef struct ddp_checkpoints ddp_checkpoints;  // a folder of checkpoints
+// How far a training is.
 typedef struct ddp_progress {
     int64_t epoch;     // finished epochs
     uint64_t samples;  // of the next one, finished by all ranks together

@@ -17,6 +17,7 @@
 
 namespace ddp {
 
+// The memory of this host, or that of a GPU.
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
 struct Device {
@@ -50,7 +51,7 @@ DDP_API bool is_available();
 // Throws UsageError when there is no such device, as `devices` lists them.
 class DDP_API DeviceScope {
 public:
-    [[nodiscard]] explicit DeviceScope(const Device& device);
+    [[nodiscard]] explicit DeviceScope(const Device& device);  // the scope begins
     DeviceScope(const DeviceScope&) = delete;
     DeviceScope& operator=(const DeviceScope&) = delete;
     ~DeviceScope();

@@ -15,7 +15,7 @@ namespace ddp {
 // The first device's thread is the caller's.
 class DDP_API DeviceThreads {
 public:
-    using Body = std::function<void(std::size_t replica)>;
+    using Body = std::function<void(std::size_t replica)>;  // what a thread does for its device
 
     // Throws UsageError for no device and for one given twice.
     explicit DeviceThreads(std::vector<Device> devices);
@@ -23,7 +23,7 @@ public:
     DeviceThreads(DeviceThreads&&) noexcept;
     DeviceThreads& operator=(DeviceThreads&&) noexcept;
 
-    std::span<const Device> devices() const noexcept;
+    std::span<const Device> devices() const noexcept;  // a thread each
     // body(0), ..., body(count - 1), each with its device as the default one: body(0) on the
     // calling thread, the others on their devices'. One call at a time. Returns, or throws, when
     // all that began have ended, however long that takes; once one has failed no other begins.

@@ -44,6 +44,7 @@ concept ReportsUnusedParameters = requires(Net net) {
 template <Trainable Net>
 class DistributedDataParallel {
 public:
+    // Collective.
     DistributedDataParallel(Net& net, ProcessGroup& group, const ReducerOptions& options = {})
         : net_(net),
           finds_unused_(options.find_unused_parameters),
@@ -87,8 +88,8 @@ public:
     // The net's own, so that state saved through the wrapper has the net's names.
     std::span<Parameter> parameters() { return net_.parameters(); }
 
-    Net& module() noexcept { return net_; }
-    Reducer& reducer() noexcept { return reducer_; }
+    Net& module() noexcept { return net_; }           // the net that was wrapped
+    Reducer& reducer() noexcept { return reducer_; }  // what averages its gradients
 
 private:
     static ReducerOptions with_views(ReducerOptions options) {

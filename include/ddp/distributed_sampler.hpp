@@ -14,8 +14,9 @@
 
 namespace ddp {
 
+// How the samples are cut.
 struct DistributedSamplerOptions {
-    bool shuffle = true;
+    bool shuffle = true;    // another order for each epoch
     std::int64_t seed = 0;  // the same on every rank; only the low 32 bits of seed + epoch count
     // true: cut the tail so that all ranks get as many; false: repeat the head.
     bool drop_last = false;

@@ -70,9 +70,11 @@ inline constexpr DType dtype_of_type<std::int16_t> = DType::int16;
 template <>
 inline constexpr DType dtype_of_type<bool> = DType::boolean;
 
+// A type that has a DType.
 template <class T>
 concept TensorElement = std::same_as<decltype(dtype_of_type<T>), const DType>;
 
+// Of T.
 template <TensorElement T>
 constexpr DType dtype_of() noexcept {
     return dtype_of_type<T>;

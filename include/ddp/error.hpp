@@ -14,6 +14,7 @@ namespace ddp {
 // The base of all the others.
 class DDP_API Error : public std::runtime_error {
 public:
+    // Culprit: a rank of the job.
     explicit Error(const std::string& message, std::optional<int> culprit = {})
         : std::runtime_error(message), culprit_(culprit) {}
     ~Error() override;
@@ -30,16 +31,17 @@ private:
 // disagree. Repeating it gives the same error.
 class DDP_API UsageError : public Error {
 public:
-    using Error::Error;
+    using Error::Error;  // as its base
     ~UsageError() override;
 };
 
 // A call to the operating system failed. `code()` is the errno; the message ends with its text.
 class DDP_API SystemError : public Error {
 public:
+    // The message is that, and errno's text.
     SystemError(const std::string& what_was_tried, int code);
     ~SystemError() override;
-    int code() const noexcept { return code_; }
+    int code() const noexcept { return code_; }  // an errno
 
 private:
     int code_;
@@ -48,24 +50,27 @@ private:
 // A deadline passed. The message names the deadline and who was waited for.
 class DDP_API TimeoutError : public Error {
 public:
-    using Error::Error;
+    using Error::Error;  // as its base
     ~TimeoutError() override;
 };
 
 // Another rank died, left or failed while this one needed it. `rank()` is that rank.
 class DDP_API PeerError : public Error {
 public:
+    // That rank.
     PeerError(int rank, const std::string& message) : Error(message, rank) {}
     ~PeerError() override;
-    int rank() const noexcept { return *culprit(); }
+    int rank() const noexcept { return *culprit(); }  // in the job
 };
 
 // A library underneath (NCCL, Gloo, the shared-memory backend) refused or failed.
 class DDP_API BackendError : public Error {
 public:
+    // The message begins with the library's name.
     BackendError(std::string library, int code, const std::string& message)
         : Error(library + ": " + message), library_(std::move(library)), code_(code) {}
     ~BackendError() override;
+    // Which, and its own code.
     const std::string& library() const noexcept { return library_; }
     int code() const noexcept { return code_; }
 
@@ -77,7 +82,7 @@ private:
 // A checkpoint could not be written, read or believed. The file that was there before is intact.
 class DDP_API CheckpointError : public Error {
 public:
-    using Error::Error;
+    using Error::Error;  // as its base
     ~CheckpointError() override;
 };
 

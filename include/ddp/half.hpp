@@ -24,6 +24,7 @@ struct float16 {
         return static_cast<float>(a) == static_cast<float>(b);
     }
 
+    // Rounded to nearest, ties to even.
     static std::uint16_t from_float(float value) noexcept {
         const auto word = std::bit_cast<std::uint32_t>(value);
         const auto sign = static_cast<std::uint16_t>(word >> 16 & 0x8000U);
@@ -40,6 +41,7 @@ struct float16 {
         const std::uint32_t rounded = magnitude + 0xfffU + (magnitude >> 13 & 1U) - 0x38000000U;
         return static_cast<std::uint16_t>(sign | rounded >> 13);
     }
+    // Exact.
     static float to_float(std::uint16_t bits) noexcept {
         const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
         const std::uint32_t magnitude = bits & 0x7fffU;
@@ -72,6 +74,7 @@ struct bfloat16 {
         return static_cast<float>(a) == static_cast<float>(b);
     }
 
+    // Rounded to nearest, ties to even.
     static std::uint16_t from_float(float value) noexcept {
         const auto word = std::bit_cast<std::uint32_t>(value);
         if ((word & 0x7fffffffU) > 0x7f800000U) {
@@ -79,6 +82,7 @@ struct bfloat16 {
         }
         return static_cast<std::uint16_t>((word + 0x7fffU + (word >> 16 & 1U)) >> 16);
     }
+    // Exact.
     static float to_float(std::uint16_t bits) noexcept {
         return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
     }

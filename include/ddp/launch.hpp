@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+// Where ddp-launch is.
 #ifndef DDP_LAUNCH_PATH  // defined by the CMake target ddp::launcher
 #define DDP_LAUNCH_PATH ""
 #endif
@@ -48,11 +49,13 @@ struct LaunchOptions {
     std::string launcher = DDP_LAUNCH_PATH;
 };
 
+// Of another host.
 struct HostResult {
     std::string host;   // as in LaunchOptions::hosts, without the workers
     int exit_code = 0;  // of ddp-launch there, or of --rsh where that could not start it
 };
 
+// How the job has ended.
 struct LaunchResult {
     // As ddp-launch's: 0 when every worker ended with 0, else of the rank that failed first, or
     // 128 + signal; docs/launcher.md has the list.

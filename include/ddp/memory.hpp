@@ -10,6 +10,7 @@
 
 namespace ddp {
 
+// Now.
 DDP_API std::size_t memory_allocated(const Device& device);
 // The most there were at once, since the program began or the last reset.
 DDP_API std::size_t max_memory_allocated(const Device& device);

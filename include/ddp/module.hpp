@@ -46,6 +46,7 @@ concept BackwardsFrom = requires(Net& net, const Gradients&... gradients) {
     net.backward(gradients...);
 };
 
+// One that says what it is, for DataParallel's own to_string.
 template <class Net>
 concept PrintableModule = Module<Net> &&(
     requires(Net& net, std::ostream& out) { out << net; } ||

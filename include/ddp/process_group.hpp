@@ -46,14 +46,14 @@ public:
     // thread may be in wait() of one of its Works, or come to it, meanwhile.
     ~ProcessGroup();
 
-    int rank() const noexcept;
-    int size() const noexcept;
-    int local_rank() const noexcept;
-    int local_size() const noexcept;
-    Shard shard() const noexcept;    // {rank, size}: what a sampler needs
-    Device device() const noexcept;  // this rank's: its GPU, or of the CPU's (see device.hpp)
-    Backend backend() const noexcept;
-    std::chrono::milliseconds timeout() const noexcept;
+    int rank() const noexcept;         // in this group, from 0 on
+    int size() const noexcept;         // ranks of it
+    int local_rank() const noexcept;   // among those of this host
+    int local_size() const noexcept;   // ranks of this host
+    Shard shard() const noexcept;      // {rank, size}: what a sampler needs
+    Device device() const noexcept;    // this rank's: its GPU, or of the CPU's (see device.hpp)
+    Backend backend() const noexcept;  // never `automatic`
+    std::chrono::milliseconds timeout() const noexcept;  // of each collective
 
     // How far this rank is, for ddp-launch: two stores, so call it each step. A rate of 0: unknown.
     void publish_progress(std::int64_t step, double steps_per_second = 0,

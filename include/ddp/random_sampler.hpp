@@ -33,7 +33,7 @@ public:
     void set_epoch(std::int64_t epoch);
     std::int64_t epoch() const noexcept { return epoch_; }
 
-    std::size_t size() const noexcept { return options_.num_samples; }
+    std::size_t size() const noexcept { return options_.num_samples; }  // of an epoch
     // Computed at the first call after set_epoch; valid until the next.
     const std::vector<std::size_t>& indices() const;
     // A pass: the second without a set_epoch before it is warned of, once.
@@ -55,12 +55,14 @@ private:
 // 0, 1, 2, ...: what a DataLoader does without a sampler.
 class SequentialSampler {
 public:
+    // Over indices.
     class Iterator {
     public:
         using value_type = std::size_t;
         using difference_type = std::ptrdiff_t;
 
         Iterator() = default;
+        // At that index.
         explicit Iterator(std::size_t index) : index_(index) {}
         std::size_t operator*() const { return index_; }
         Iterator& operator++() {
@@ -74,9 +76,10 @@ public:
         std::size_t index_ = 0;
     };
 
+    // Of so many samples.
     explicit SequentialSampler(std::size_t dataset_size) : size_(dataset_size) {}
 
-    std::size_t size() const noexcept { return size_; }
+    std::size_t size() const noexcept { return size_; }  // samples
     Iterator begin() const { return Iterator(0); }
     Iterator end() const { return Iterator(size_); }
 

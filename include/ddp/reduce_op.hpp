@@ -20,11 +20,12 @@ struct ReduceOp {
         bit_xor,     // likewise
         premul_sum,  // sum of each rank's elements times its own `factor`; floating point
     };
-    Kind kind = sum;
+    Kind kind = sum;    // which
     double factor = 1;  // of premul_sum; rounded to the element's type (float32 for half types)
 
     constexpr ReduceOp() = default;
     constexpr ReduceOp(Kind kind_) : kind(kind_) {}  // NOLINT: ReduceOp::sum is an op
+    // Each rank's elements times its `factor`, added up.
     static constexpr ReduceOp make_premul_sum(double factor) {
         ReduceOp op(premul_sum);
         op.factor = factor;

@@ -33,11 +33,11 @@ struct RankState {
     std::vector<NamedTensor> random_state;  // each (logical) rank's own
 };
 
+// Of Reducer::join.
 struct JoinOptions {
     // Averages are over all ranks of the group; false: over those that still have input.
     bool divide_by_initial_world_size = true;
-    // All ranks throw a UsageError when the first runs out of input.
-    bool throw_on_early_termination = false;
+    bool throw_on_early_termination = false;  // all throw UsageError when the first has no input
 };
 
 class DDP_API Reducer {
@@ -123,7 +123,7 @@ public:
     // for. Seeds of random numbers belong to it, not to the rank.
     Shard logical_rank() const;
 
-    std::size_t num_buckets() const noexcept;
+    std::size_t num_buckets() const noexcept;  // now
     // In use now; with `autotune`, the one chosen once is_tuned(). Where the order of additions
     // depends on the size of buckets (not on shm and Gloo), a run that goes on from a checkpoint
     // needs the same: state_dict() carries it there.

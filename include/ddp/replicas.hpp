@@ -50,8 +50,9 @@ public:
         }
     }
 
-    std::size_t size() const noexcept { return devices().size(); }
-    std::span<const Device> devices() const noexcept { return threads_.devices(); }
+    std::size_t size() const noexcept { return devices().size(); }                   // replicas
+    std::span<const Device> devices() const noexcept { return threads_.devices(); }  // one each
+    // On devices()[replica].
     Net& operator[](std::size_t replica) {
         return replica == 0 ? source_ : *copies_[replica - 1].net;
     }

@@ -16,7 +16,7 @@ namespace ddp {
 // Up to eight extents, outermost first. No dimension at all is a scalar: one element.
 class Shape {
 public:
-    static constexpr std::size_t max_dims = 8;
+    static constexpr std::size_t max_dims = 8;  // of a tensor
 
     constexpr Shape() = default;
     // Throws UsageError for more than max_dims dimensions or a negative extent.
@@ -30,8 +30,10 @@ public:
         }
     }
 
+    // Outermost first.
     std::span<const std::int64_t> extents() const noexcept { return {extents_.data(), dims_}; }
-    std::size_t dims() const noexcept { return dims_; }
+    std::size_t dims() const noexcept { return dims_; }  // at most max_dims
+    // The extent of a dimension below dims().
     std::int64_t operator[](std::size_t dim) const { return extents_[dim]; }
     std::size_t numel() const noexcept {  // elements: the product of the extents
         std::size_t product = 1;

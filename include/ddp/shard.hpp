@@ -8,7 +8,7 @@ namespace ddp {
 
 struct Shard {
     std::size_t index = 0;  // 0 <= index < count
-    std::size_t count = 1;
+    std::size_t count = 1;  // at least 1
 };
 
 }  // namespace ddp

@@ -29,6 +29,7 @@ concept HasStateDict = requires(T object) {
 // Owns its tensors (copies of a StateDict share them).
 class DDP_API StateDict {
 public:
+    // A tensor and its name.
     struct Entry {
         std::string name;
         Tensor tensor;
@@ -43,7 +44,7 @@ public:
     const Tensor& operator[](std::string_view) const;  // throws CheckpointError that names it
     auto begin() const noexcept { return entries_.begin(); }
     auto end() const noexcept { return entries_.end(); }
-    std::size_t size() const noexcept { return entries_.size(); }
+    std::size_t size() const noexcept { return entries_.size(); }  // tensors
     std::vector<NamedTensor> views() const;  // valid while a StateDict with these tensors lives
 
     // The same tensors under other names. strip_prefix: names that do not begin with it stay.
@@ -78,13 +79,15 @@ std::vector<NamedTensor> named_tensors(Object& object) {
     }
 }
 
+// What may differ.
 struct LoadOptions {
     bool strict = true;          // false: names that only one side has are returned, not thrown
     bool convert_dtype = false;  // true: elements may change their type, but not lose a fraction
     std::string strip_prefix{};  // of the state's names, before they are compared: "module."
-    std::string add_prefix{};
+    std::string add_prefix{};    // put before them, after that
 };
 
+// With LoadOptions::strict both are empty.
 struct LoadResult {
     std::vector<std::string> missing_keys;     // the net has them, the state has not
     std::vector<std::string> unexpected_keys;  // the reverse

@@ -16,7 +16,8 @@
 
 namespace ddp {
 
-using StoreKeys = std::vector<std::string>;
+using StoreKeys = std::vector<std::string>;  // names
+// Of such keys, in their order.
 using StoreValues = std::vector<std::string>;
 
 // All members may be called from several threads at once; a thread that waits never delays another.
@@ -24,7 +25,7 @@ using StoreValues = std::vector<std::string>;
 // store cannot be reached. Values are opaque bytes. Source: torch.distributed.Store.
 class DDP_API Store {
 public:
-    using Timeout = std::chrono::milliseconds;
+    using Timeout = std::chrono::milliseconds;  // how long a call may take
 
     virtual ~Store();
     Store(const Store&) = delete;
@@ -91,11 +92,12 @@ DDP_API std::shared_ptr<Store> make_prefix_store(std::string prefix, std::shared
 // block. Throws SystemError that names address and port when they are taken.
 class DDP_API TcpStoreServer {
 public:
+    // Serves from now on.
     explicit TcpStoreServer(const MasterAddress& listen_on);
     ~TcpStoreServer();
     TcpStoreServer(TcpStoreServer&&) noexcept;
     TcpStoreServer& operator=(TcpStoreServer&&) noexcept;
-    std::uint16_t port() const noexcept;
+    std::uint16_t port() const noexcept;  // that it listens on
 
 private:
     struct Impl;

@@ -10,7 +10,7 @@ class Stream {
 public:
     constexpr Stream() = default;
     constexpr Stream(CUstream_st* handle) : handle_(handle) {}  // NOLINT: implicit by design
-    constexpr CUstream_st* handle() const { return handle_; }
+    constexpr CUstream_st* handle() const { return handle_; }   // a cudaStream_t
 
 private:
     CUstream_st* handle_ = nullptr;

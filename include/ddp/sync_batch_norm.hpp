@@ -41,6 +41,7 @@ namespace ddp {
 struct BatchNormOptions {
     double eps = 1e-5;  // added to the variance
     // The part that a batch has in the running statistics; none: their average over all batches,
+    // Batches so far.
     // for which num_batches_tracked is needed.
     std::optional<double> momentum = 0.1;
 };
@@ -51,8 +52,8 @@ struct BatchNormState {
     TensorView weight = {};
     TensorView bias = {};
     TensorView running_mean = {};
-    TensorView running_var = {};  // of unbiased variances: M2 / (count - 1)
-    std::int64_t* num_batches_tracked = nullptr;
+    TensorView running_var = {};                  // of unbiased variances: M2 / (count - 1)
+    std::int64_t* num_batches_tracked = nullptr;  // batches so far
 };
 
 // What a forward has normalised with, for its backward.

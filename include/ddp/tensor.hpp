@@ -36,9 +36,11 @@ struct Slice {
 class Tensor {
 public:
     Tensor() = default;  // no elements: shape [0]
+    // Elements in `memory`, which lives as long as the last tensor of it.
     Tensor(const TensorView& view, std::shared_ptr<void> memory)
         : view_(view), memory_(std::move(memory)) {}
 
+    // What it is made of: where its elements are, their shape, type and device.
     const TensorView& view() const noexcept { return view_; }
     operator TensorView() const noexcept { return view_; }  // NOLINT: a tensor is viewed at will
     void* data() const noexcept { return view_.data; }

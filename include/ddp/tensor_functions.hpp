@@ -27,8 +27,8 @@ struct TensorOptions {
 };
 
 [[nodiscard]] DDP_API Tensor empty(const Shape&, const TensorOptions& = {});  // any values
-[[nodiscard]] DDP_API Tensor zeros(const Shape&, const TensorOptions& = {});
-[[nodiscard]] DDP_API Tensor ones(const Shape&, const TensorOptions& = {});
+[[nodiscard]] DDP_API Tensor zeros(const Shape&, const TensorOptions& = {});  // all 0
+[[nodiscard]] DDP_API Tensor ones(const Shape&, const TensorOptions& = {});   // all 1
 // Every element is `value`; float32 unless said, also for a whole number.
 [[nodiscard]] DDP_API Tensor full(const Shape&, double value, const TensorOptions& = {});
 // Normally distributed, mean 0 and variance 1, of a floating-point dtype. The same values for the

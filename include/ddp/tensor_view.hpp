@@ -23,6 +23,7 @@ struct TensorView {
     Device device{};
 
     TensorView() = default;
+    // Contiguous elements, from `data_` on.
     TensorView(void* data_, Shape shape_, DType dtype_, Device device_ = {})
         : data(data_), shape(shape_), dtype(dtype_), device(device_) {}
 
@@ -36,8 +37,8 @@ struct TensorView {
           shape{static_cast<std::int64_t>(std::ranges::size(range))},
           dtype(dtype_of<std::ranges::range_value_t<R>>()) {}
 
-    std::size_t numel() const noexcept { return shape.numel(); }
-    std::size_t bytes() const noexcept { return numel() * size_of(dtype); }
+    std::size_t numel() const noexcept { return shape.numel(); }             // elements
+    std::size_t bytes() const noexcept { return numel() * size_of(dtype); }  // of them all
 
     // The elements, when T is their type; throws UsageError otherwise.
     template <TensorElement T>

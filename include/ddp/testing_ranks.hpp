@@ -29,16 +29,17 @@ struct RunRanksOptions {
     std::string launcher = DDP_LAUNCH_PATH;   // as LaunchOptions::launcher
 };
 
+// What went wrong in one.
 struct RankFailure {
-    int rank;
-    std::string message;
+    int rank;             // in the job
+    std::string message;  // a line or more
 };
 
 // In a rank: reports to the test's process.
 class DDP_API RankReporter {
 public:
-    explicit RankReporter(int fd) : fd_(fd) {}
-    void failure(const std::string& message) { send('F', message); }
+    explicit RankReporter(int fd) : fd_(fd) {}                        // that is written to
+    void failure(const std::string& message) { send('F', message); }  // this rank's own
     // Likewise, of what another rank has brought about.
     void consequence(const std::string& message) { send('C', message); }
     // The body has been left in the regular way; a rank that ends without it has failed.
@@ -49,6 +50,7 @@ private:
     int fd_;
 };
 
+// What ranks run; `join` makes their group.
 using RankBody =
     std::function<void(RankReporter& reporter, const std::function<ProcessGroup()>& join)>;
 

@@ -59,6 +59,7 @@ concept TorchNet = requires(Net& net) {
 template <TorchNet Net>
 class DistributedDataParallel {
 public:
+    // The module's class.
     using Module = typename decltype(detail::share(std::declval<Net&>()))::element_type;
 
     // Collective. Rank 0's parameters and buffers go to all ranks; otherwise as Reducer's
@@ -119,7 +120,7 @@ public:
     std::vector<NamedTensor> state_dict() { return averager_->reducer().state_dict(); }
     void load_state_dict() { averager_->reducer().load_state_dict(); }
 
-    Reducer& reducer() noexcept { return averager_->reducer().reducer(); }
+    Reducer& reducer() noexcept { return averager_->reducer().reducer(); }  // what averages
 
 private:
     static std::shared_ptr<detail::GradientAverager> make_averager(

@@ -3,6 +3,7 @@
 
 #include <ddp/export.hpp>
 
+// Of the headers: 0.1.0 is 0, 1 and 0.
 #define DDP_VERSION_MAJOR 0
 #define DDP_VERSION_MINOR 1
 #define DDP_VERSION_PATCH 0

@@ -15,8 +15,8 @@ class Operation;
 
 class [[nodiscard]] DDP_API Work {
 public:
-    Work() noexcept;  // nothing in flight: done
-    explicit Work(std::unique_ptr<process_group::Operation>) noexcept;
+    Work() noexcept;                                                    // nothing in flight: done
+    explicit Work(std::unique_ptr<process_group::Operation>) noexcept;  // made by a ProcessGroup
     Work(Work&&) noexcept;
     Work& operator=(Work&&) noexcept;  // waits for what it held, as the destructor
     // Waits, unless a stream does. An error found here is kept: the group is failed and its next

@@ -21,6 +21,7 @@ enum class WorkerEnvSource {
     none,      // a world of one
 };
 
+// This process's place.
 struct WorkerEnv {
     int rank = 0;                         // 0 <= rank < world_size
     int world_size = 1;                   // processes in the job
@@ -36,7 +37,7 @@ struct WorkerEnv {
     // is `none`), Slurm's job and step, PMIx's namespace. Empty: it has no name.
     std::string job = {};
     bool on_one_host = false;  // the launcher says that all ranks are on this host
-    WorkerEnvSource source = WorkerEnvSource::none;
+    WorkerEnvSource source = WorkerEnvSource::none;  // whose variables said so
 };
 
 // Reads a variable; nothing when it is not set.

@@ -51,6 +51,8 @@ Shard shard_of(int rank, int ranks, const char* function) {
     return {static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks)};
 }
 
+struct GivesUp {};
+
 }  // namespace
 }  // namespace ddp::c_interface
 
@@ -73,7 +75,6 @@ ddp_status ddp_reducer_create(ddp_group* group, const ddp_parameter* parameters,
 
 // A program in C that gives up has no exception, which tells the reducer that a backward is left.
 void ddp_reducer_destroy(ddp_reducer* reducer) {
-    struct GivesUp {};
     try {
         const std::unique_ptr<ddp_reducer> ended(reducer);
         throw GivesUp{};

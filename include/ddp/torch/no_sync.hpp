@@ -10,6 +10,7 @@ namespace ddp::libtorch {
 // after it averages the sum. All ranks must do the same.
 class [[nodiscard]] NoSync {
 public:
+    // Made by DistributedDataParallel::no_sync.
     explicit NoSync(detail::TorchReducer& reducer)
         : guard_(reducer.reducer().no_sync()), reducer_(reducer) {
         reducer_.set_no_sync(true);

@@ -59,9 +59,9 @@ public:
         num_batches_tracked.set_data(replaced.num_batches_tracked);
     }
 
-    ProcessGroup* group() const { return group_; }  // null: none
-    void set_group(ProcessGroup& group) { group_ = &group; }
-
+    ProcessGroup* group() const { return group_; }            // null: none
+    void set_group(ProcessGroup& group) { group_ = &group; }  // outlives it
+    // [samples, channels, ...], normalised by all ranks' batches while it trains.
     torch::Tensor forward(const torch::Tensor& input) {
         _check_input_dim(input);
         if (!is_training() || group_ == nullptr) return alone(input);
@@ -126,7 +126,7 @@ private:
 class SyncBatchNorm : public torch::nn::ModuleHolder<SyncBatchNormImpl> {
 public:
     using torch::nn::ModuleHolder<SyncBatchNormImpl>::ModuleHolder;
-    using Impl = SyncBatchNormImpl;
+    using Impl = SyncBatchNormImpl;  // as TORCH_MODULE's
 };
 
 // Puts a SyncBatchNorm in the place of each torch::nn::BatchNorm1d, 2d and 3d in the module, with
