@@ -6,10 +6,11 @@
 #   tools/release.sh --snapshot   of any commit and without a check: build-release/ddp-VERSION-COMMIT.tar.gz alone
 #
 # The version is that of include/ddp/version.hpp, where it stands as a whole and in parts. A release wants no changes beside the
-# commit, CHANGELOG.md with "## VERSION, YYYY-MM-DD" as its first section, packaging/debian/changelog of this version, and no such tag yet.
+# commit, CHANGELOG.md with "## VERSION, YYYY-MM-DD" as its first section, packaging/debian/changelog, packaging/conda and packaging/spack of
+# this version, and no such tag yet.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-usage() { sed -n '2,9s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; }
 is_release=yes
 case ${1-} in
     '') ;;
@@ -33,6 +34,8 @@ if [ -n "$is_release" ]; then
     packaged=$(sed -n '1s/^ddp (\(.*\)-.*) .*/\1/p' packaging/debian/changelog)
     [ "$packaged" = "$version" ] || fault "packaging/debian/changelog: the first entry is of \"$packaged\", and not of $version"
     ! sed 1q packaging/debian/changelog | grep -q UNRELEASED || fault "packaging/debian/changelog: the first entry is UNRELEASED"
+    grep -q "^  version: \"$version\"$" packaging/conda/recipe.yaml || fault "packaging/conda/recipe.yaml is not of $version"
+    grep -q "^    version(\"$version\")$" packaging/spack/package.py || fault "packaging/spack/package.py is not of $version"
     ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null || fault "there is a tag v$version; raise the version"
 fi
 if [ ${#faults[@]} -gt 0 ]; then

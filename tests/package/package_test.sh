@@ -204,4 +204,21 @@ EOF
     ctest --test-dir "$work/build" --output-on-failure --no-tests=error
 }
 
+# As far as rattler-build goes without conda's channels: what it makes of the recipe.
+SoakTheCondaRecipeIsRendered() {
+    python3 -m venv "$work/venv"
+    "$work/venv/bin/pip" --disable-pip-version-check install --quiet py-rattler-build==0.73.0
+    DDP_TARBALL=/ddp.tar.gz DDP_TARBALL_SHA256=$(printf '%064d' 0) "$work/venv/bin/python" - "$source_dir/packaging/conda/recipe.yaml" <<'END' ||
+import sys
+from rattler_build import Stage0Recipe, VariantConfig
+stdlib = VariantConfig.from_yaml('c_stdlib: [sysroot]\nc_stdlib_version: ["2.28"]\n')
+(variant,) = Stage0Recipe.from_file(sys.argv[1]).render(stdlib)
+recipe = variant.recipe.to_dict()
+assert recipe["source"][0]["url"] == "file:///ddp.tar.gz", recipe["source"]
+assert "gxx_linux-64" in recipe["requirements"]["build"], recipe["requirements"]
+print(recipe["package"])
+END
+        fail "rattler-build does not take the recipe"
+}
+
 "$case_name"

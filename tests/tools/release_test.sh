@@ -9,7 +9,9 @@ export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
 for who in AUTHOR COMMITTER; do export "GIT_${who}_NAME=tests" "GIT_${who}_EMAIL=tests@localhost"; done
 
 cd "$work"
-mkdir -p tools include/ddp packaging/debian
+mkdir -p tools include/ddp packaging/{debian,conda,spack}
+cp "$source_dir/packaging/conda/recipe.yaml" packaging/conda/
+cp "$source_dir/packaging/spack/package.py" packaging/spack/
 cp "$source_dir/tools/release.sh" tools/
 cp "$source_dir/include/ddp/version.hpp" include/ddp/
 version=$(sed -n 's/.*define DDP_VERSION "\(.*\)"/\1/p' include/ddp/version.hpp)
@@ -40,6 +42,12 @@ sed -i "1s/.*/ddp ($version-1) UNRELEASED; urgency=medium/" packaging/debian/cha
 commit unreleased
 refuses 'the first entry is UNRELEASED'
 git revert --no-edit HEAD~2..HEAD >/dev/null
+sed -i 's/^  version: .*/  version: "9.9.9"/' packaging/conda/recipe.yaml
+sed -i 's/^    version(.*/    version("9.9.9")/' packaging/spack/package.py
+commit others
+refuses "packaging/conda/recipe.yaml is not of $version"
+refuses "packaging/spack/package.py is not of $version"
+git revert --no-edit HEAD >/dev/null
 sed -i "s/2026-12-01/2026-12-41/" CHANGELOG.md
 commit date
 refuses "CHANGELOG.md: the first section is \"## $version, 2026-12-41\""
