@@ -137,6 +137,7 @@ from array import array
 import ddp_runtime
 with ddp_runtime.init_process_group() as group:
     print("here", flush=True)
+    in_flight = group.recv(array("d", [1]), 1 - group.rank, wait=False)
     try:
         group.recv(array("f", [1]), 1 - group.rank)
     except KeyboardInterrupt:

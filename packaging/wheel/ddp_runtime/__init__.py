@@ -85,8 +85,9 @@ class Work:
     # The handle is the call's from then on, which holds the arrays, too.
     def _give_up(self):
         handle = ctypes.c_void_p(self._handle.value)
-        handle.arrays = _in_flight.pop(id(self._handle))
+        handle.arrays = _in_flight[id(self._handle)]
         self._handle.value = None
+        del _in_flight[id(self._handle)]
         return (handle,)
 
     def _is_open(self) -> bool:
@@ -95,7 +96,7 @@ class Work:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is None:
             return
-        if self._is_open():
+        if self._is_open() and not self._group._is_lost:
             _library.functions().ddp_wait(*self._give_up(), None)
         elif not self._handle:
             _in_flight.pop(id(self._handle), None)  # it was not started
