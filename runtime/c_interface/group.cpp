@@ -38,7 +38,7 @@ struct Call {
 // Waits for what `start` starts, where nobody else will.
 template <class Start>
 ddp_status collective(const char* function, ddp_group* group, ddp_stream stream, ddp_work** work,
-                      Start start) noexcept {
+                      Start start) {
     const CallSite site = take_call_site();
     return guarded(function, [&](const char* name) {
         Work started = start(Call{name, group_of(group, name), stream, site});

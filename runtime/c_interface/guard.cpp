@@ -47,7 +47,7 @@ private:
 };
 
 // Never destroyed: threads may outlive main.
-Failures& failures() noexcept {
+Failures& failures() {
     static auto* const all = new Failures;
     return *all;
 }

@@ -109,7 +109,8 @@ ddp_status ddp_reducer_set_sync(ddp_reducer* reducer, int sync) {
         if (sync != 0) {
             one.no_sync.reset();
         } else if (!one.no_sync) {
-            one.no_sync.reset(new Reducer::NoSync(one.reducer.no_sync()));
+            // It cannot be moved.
+            one.no_sync.reset(new Reducer::NoSync(one.reducer.no_sync()));  // NOLINT
         }
     });
 }
