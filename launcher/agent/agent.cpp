@@ -51,7 +51,6 @@ private:
     bool front_lives() const { return front_.is_open(); }
     Channel& channel() { return front_.channel(); }
     CoordinatorRole* role() { return hosts_ ? &hosts_->role() : nullptr; }
-
     void serve_store();
     void watch_port();
     int run_attempts();
@@ -253,6 +252,7 @@ int Agent::run_rounds() {
         finish_containment(me_);
         serve_store();
         join_hosts();
+        if (job_.options.hosts.serve_only) onlookers_.door().open(facts_of(job_));
         while (!hosts_->exit_code() && front_lives()) {
             handle_events(std::nullopt);
             if (const auto round = hosts_->take_round()) run_part(*round);

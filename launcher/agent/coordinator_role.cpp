@@ -150,6 +150,14 @@ void CoordinatorRole::show_progress(Time now) {
     settings_.show_status(total);
 }
 
+std::optional<RunView> CoordinatorRole::view_without_workers() const {
+    const bool runs = coordinator_ != nullptr && coordinator_->runs();
+    if (!runs || round_.table.find(round_.coordinator) != nullptr) return std::nullopt;
+    return RunView{.attempt = round_.restarts + 1,
+                   .attempts = settings_.facts.attempts,
+                   .world_size = round_.table.world_size};
+}
+
 void CoordinatorRole::tell_verdict(RunView& view) const {
     view.is_judged = coordinator_ != nullptr;
     if (!view.is_judged) return;

@@ -63,6 +63,8 @@ public:
     // proof that members have to give. Throws Error where nobody can listen at that place.
     base::UniqueFd succeed(const RoundMessage& last, const WelcomeMessage& job,
                            const JobProof& proof, const MeetingPlace& place, Time now);
+    // Of a job whose coordinator has no workers, while a round runs: what the next two fill.
+    std::optional<RunView> view_without_workers() const;
     // Who holds up the job, or slows it down, now; where this agent coordinates it.
     void tell_verdict(RunView& view) const;
     // Asks all hosts of the round that runs what they show of their ranks; false: it need not be

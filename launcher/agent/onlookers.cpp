@@ -5,6 +5,7 @@ namespace {
 
 std::optional<RunView> look(const Attempt* attempt, const CoordinatorRole* role) {
     std::optional<RunView> view = view_now(attempt);
+    if (!view && role != nullptr) view = role->view_without_workers();
     if (view && role != nullptr) role->tell_verdict(*view);
     return view;
 }
@@ -22,7 +23,7 @@ void Onlookers::receive_guest(const Attempt* attempt, CoordinatorRole* role) {
     base::UniqueFd guest = door_.take_guest();
     if (!guest) return;
     const Time now = Time::clock::now();
-    const bool asks_hosts = attempt != nullptr && role != nullptr && waiting_.size() < most_waiting;
+    const bool asks_hosts = role != nullptr && waiting_.size() < most_waiting;
     if (!asks_hosts || !role->ask_for_rows(now)) return door_.answer(guest, look(attempt, role));
     waiting_.push_back(std::move(guest));
     if (!answers_by_) answers_by_ = now + RowInquiry::time_to_answer;

@@ -136,6 +136,7 @@ std::string command_of(const json& run) {
     for (const json& word : run.at("command")) {
         command += (command.empty() ? "" : " ") + in_shell_quotes(one_line(word));
     }
+    if (command.empty()) return "(a coordinator without workers)";
     if (command.size() > most_of_command) command = command.substr(0, most_of_command) + "...";
     return command;
 }

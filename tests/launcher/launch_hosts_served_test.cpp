@@ -68,6 +68,28 @@ TEST_F(LaunchHostsServed, WorkersMayRunOnItsHostToo) {
     EXPECT_EQ(served.wait(20s).exit_code, 0) << served.err();
 }
 
+TEST_F(LaunchHostsServed, ItsCoordinatorShowsTheRanksOfAll) {
+    const Words own_runs{"XDG_RUNTIME_DIR=" + files_.path()};
+    HostProgram served = launch(world_, server, with_endpoint({"--serve-only", "--nnodes=2"}), {},
+                                {.environment = own_runs});
+    ASSERT_TRUE(served.wait_for_error("no job token")) << served.err();
+    const auto inspect = [&] {
+        return world_.run(server, {DDP_LAUNCH, "inspect"}, own_runs).wait().out;
+    };
+    EXPECT_THAT(inspect(), HasSubstr("(a coordinator without workers)\nrunning for "));
+    std::vector<HostProgram> launchers =
+        launch_both({"--nnodes=2"}, bash("echo runs; exec sleep 60"));
+    for (HostProgram& one : launchers) ASSERT_TRUE(one.wait_for_output("runs")) << one.err();
+    // A busy host may not answer in time.
+    std::string all;
+    for (int i = 0; i < 20 && all.find("   1  h2 ") == all.npos; ++i) all = inspect();
+    EXPECT_THAT(all, AllOf(HasSubstr("(a coordinator without workers)"), HasSubstr("   0  h1 "),
+                           HasSubstr("   1  h2 "), HasSubstr("running")));
+    served.signal(SIGTERM);
+    for (HostProgram& one : launchers) one.wait(20s);
+    EXPECT_EQ(served.wait(20s).exit_code, 128 + SIGTERM);
+}
+
 TEST_F(LaunchHostsServed, AFailureIsReportedAndCountedThere) {
     HostProgram served = serve({"--serve-only", "--nnodes=2", "--max-restarts=1"});
     std::vector<HostProgram> launchers =
