@@ -2,8 +2,8 @@
 # Whether programs that were linked with an earlier libddp.so run with this one: compares what it exports, with the types behind it,
 # with packaging/abi/libddp.so.N.abi.xz, N being its soname's. Needs abidw and abidiff of abigail-tools.
 #
-#   tools/abi.sh check LIBRARY   ends with 1, and says what differs, for an incompatible change without a new soname, and where that
-#                                soname has no file yet. What is new alone is no difference
+#   tools/abi.sh check LIBRARY   ends with 1, and says what differs, for an incompatible change without a new soname, and where what
+#                                is new, or the soname, is not in the file yet
 #   tools/abi.sh store LIBRARY   writes that file: with what is new, or for a new soname; refuses an incompatible change
 #       --unreleased             though it is incompatible: nobody has that soname yet
 #
@@ -46,6 +46,11 @@ if [ -f "$stored" ]; then
         cat "$work/differences"
         echo "abi.sh: programs that were linked with $soname may not run with this one: undo that, or raise SOVERSION in" \
             "runtime/CMakeLists.txt, and DDP_N in libddp.map, and call tools/abi.sh store" >&2
+        exit 1
+    fi
+    if [ "$command" = check ] && ! abidiff "$work/stored.abi" "$work/now.abi" >"$work/differences"; then
+        cat "$work/differences"
+        echo "abi.sh: that is new, and not in $stored: call tools/abi.sh store" >&2
         exit 1
     fi
 elif [ "$command" = check ]; then

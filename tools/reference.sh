@@ -16,7 +16,9 @@ esac
 command -v doxygen >/dev/null || refuse "no doxygen: tools/install-deps.sh --interop installs it"
 /usr/bin/python3 -c 'import markdown' 2>/dev/null || refuse "no python3-markdown: tools/install-deps.sh --interop installs it"
 mkdir -p "$output"
-rm -rf "${output:?}/reference"
+[ -z "$(ls -A "$output")" ] || [ -f "$output/.made-by-reference" ] || refuse "$output has other files; name an empty folder"
+find "$output" -mindepth 1 -delete
+touch "$output/.made-by-reference"
 version=$(sed -n 's/.*define DDP_VERSION "\(.*\)"/\1/p' "$root/include/ddp/version.hpp")
 cd "$root"
 {

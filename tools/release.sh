@@ -35,7 +35,7 @@ if [ -n "$is_release" ]; then
     [ "$packaged" = "$version" ] || fault "packaging/debian/changelog: the first entry is of \"$packaged\", and not of $version"
     ! sed 1q packaging/debian/changelog | grep -q UNRELEASED || fault "packaging/debian/changelog: the first entry is UNRELEASED"
     grep -q "^  version: \"$version\"$" packaging/conda/recipe.yaml || fault "packaging/conda/recipe.yaml is not of $version"
-    grep -q "^    version(\"$version\")$" packaging/spack/package.py || fault "packaging/spack/package.py is not of $version"
+    { grep -q "^    version(\"$version\")$" packaging/spack/package.py && grep -q "/ddp-$version.tar.gz" packaging/spack/package.py; } || fault "packaging/spack/package.py is not of $version"
     ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null || fault "there is a tag v$version; raise the version"
 fi
 if [ ${#faults[@]} -gt 0 ]; then

@@ -161,5 +161,6 @@ pack METADATA.torchrun.in 'Tag: py3-none-any' true
 "$tools/bin/python" "$root/packaging/wheel/check_wheel.py" "$packed"/ddp_launch_runtime-*.whl "$glibc" "$processor" libddp.so
 rm -f "$output"/ddp_launch{,_runtime}-*_"$processor".whl "$output"/ddp_launch_torchrun-*.whl
 mv "$packed"/*.whl "$output/"
-wheel=$(echo "$output"/ddp_launch-*_"$processor".whl)
-echo "pip install $wheel  # $(stat -c %s "$wheel") bytes"
+for wheel in "$output"/ddp_launch{,_runtime}-*_"$processor".whl "$output"/ddp_launch_torchrun-*.whl; do
+    echo "pip install $wheel  # $(stat -c %s "$wheel") bytes"
+done

@@ -120,7 +120,7 @@ public:
         return finished_epochs(resume(state));
     }
 
-    const std::filesystem::path& dir() const noexcept;  // as it was given
+    const std::filesystem::path& dir() const noexcept;  // as the constructor got it
 
 private:
     template <class Net, class Optimizer>

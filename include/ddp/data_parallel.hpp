@@ -93,11 +93,11 @@ public:
 
     // After each change of the module's parameters, where CopyParameters::when_changed.
     void parameters_changed() noexcept { replicas_.parameters_changed(); }
-
-    Net& module() const noexcept { return module_; }                                  // the source
-    std::span<Parameter> parameters() const { return module_.parameters(); }          // its own
-    std::span<const Device> devices() const noexcept { return replicas_.devices(); }  // of all
-    const Device& output_device() const noexcept { return output_device_; }           // of outputs
+    // The source, its parameters, a device for each replica, and that where outputs are gathered.
+    Net& module() const noexcept { return module_; }
+    std::span<Parameter> parameters() const { return module_.parameters(); }
+    std::span<const Device> devices() const noexcept { return replicas_.devices(); }
+    const Device& output_device() const noexcept { return output_device_; }
 
 private:
     DataParallel(Net& module, const DataParallelOptions& options,

@@ -188,7 +188,7 @@ typedef struct ddp_parameter {
 DDP_C_API ddp_status ddp_reducer_create(ddp_group* group, const ddp_parameter* parameters,
                                         size_t count, const char* options, ddp_reducer** reducer);
 // In the middle of a backward that sends, the group of a model on CPUs ends with it: the other ranks
-// get a DDP_PEER_ERROR. A parameter has one reducer at a time.
+// get a DDP_PEER_ERROR. Until then another reducer of the same gradients is refused.
 DDP_C_API void ddp_reducer_destroy(ddp_reducer* reducer);
 // A backward begins; needed with find_unused_parameters, whose `unused` are indices of parameters,
 // and with logical_ranks.

@@ -74,7 +74,7 @@ inline constexpr DType dtype_of_type<bool> = DType::boolean;
 template <class T>
 concept TensorElement = std::same_as<decltype(dtype_of_type<T>), const DType>;
 
-// Of T.
+// The DType of T.
 template <TensorElement T>
 constexpr DType dtype_of() noexcept {
     return dtype_of_type<T>;

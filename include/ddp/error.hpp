@@ -31,7 +31,7 @@ private:
 // disagree. Repeating it gives the same error.
 class DDP_API UsageError : public Error {
 public:
-    using Error::Error;  // as its base
+    using Error::Error;
     ~UsageError() override;
 };
 
@@ -50,14 +50,14 @@ private:
 // A deadline passed. The message names the deadline and who was waited for.
 class DDP_API TimeoutError : public Error {
 public:
-    using Error::Error;  // as its base
+    using Error::Error;
     ~TimeoutError() override;
 };
 
 // Another rank died, left or failed while this one needed it. `rank()` is that rank.
 class DDP_API PeerError : public Error {
 public:
-    // That rank.
+    // Because of this rank of the job.
     PeerError(int rank, const std::string& message) : Error(message, rank) {}
     ~PeerError() override;
     int rank() const noexcept { return *culprit(); }  // in the job
@@ -82,7 +82,7 @@ private:
 // A checkpoint could not be written, read or believed. The file that was there before is intact.
 class DDP_API CheckpointError : public Error {
 public:
-    using Error::Error;  // as its base
+    using Error::Error;
     ~CheckpointError() override;
 };
 

@@ -55,14 +55,14 @@ private:
 // 0, 1, 2, ...: what a DataLoader does without a sampler.
 class SequentialSampler {
 public:
-    // Over indices.
+    // Counts up.
     class Iterator {
     public:
         using value_type = std::size_t;
         using difference_type = std::ptrdiff_t;
 
         Iterator() = default;
-        // At that index.
+        // Begins there.
         explicit Iterator(std::size_t index) : index_(index) {}
         std::size_t operator*() const { return index_; }
         Iterator& operator++() {

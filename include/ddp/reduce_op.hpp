@@ -20,7 +20,7 @@ struct ReduceOp {
         bit_xor,     // likewise
         premul_sum,  // sum of each rank's elements times its own `factor`; floating point
     };
-    Kind kind = sum;    // which
+    Kind kind = sum;    // how elements are combined
     double factor = 1;  // of premul_sum; rounded to the element's type (float32 for half types)
 
     constexpr ReduceOp() = default;

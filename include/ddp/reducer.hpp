@@ -123,7 +123,7 @@ public:
     // for. Seeds of random numbers belong to it, not to the rank.
     Shard logical_rank() const;
 
-    std::size_t num_buckets() const noexcept;  // now
+    std::size_t num_buckets() const noexcept;  // may change after the first backward
     // In use now; with `autotune`, the one chosen once is_tuned(). Where the order of additions
     // depends on the size of buckets (not on shm and Gloo), a run that goes on from a checkpoint
     // needs the same: state_dict() carries it there.

@@ -16,7 +16,7 @@ namespace ddp {
 // Up to eight extents, outermost first. No dimension at all is a scalar: one element.
 class Shape {
 public:
-    static constexpr std::size_t max_dims = 8;  // of a tensor
+    static constexpr std::size_t max_dims = 8;  // more is a UsageError
 
     constexpr Shape() = default;
     // Throws UsageError for more than max_dims dimensions or a negative extent.

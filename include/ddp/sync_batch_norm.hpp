@@ -41,7 +41,6 @@ namespace ddp {
 struct BatchNormOptions {
     double eps = 1e-5;  // added to the variance
     // The part that a batch has in the running statistics; none: their average over all batches,
-    // Batches so far.
     // for which num_batches_tracked is needed.
     std::optional<double> momentum = 0.1;
 };

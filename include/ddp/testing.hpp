@@ -34,7 +34,7 @@ namespace ddp::testing {
 // Sends each failed assertion of a rank to the test's own process instead of printing it.
 class ReportFailures : public ::testing::EmptyTestEventListener {
 public:
-    explicit ReportFailures(RankReporter& reporter) : reporter_(reporter) {}  // to whom
+    explicit ReportFailures(RankReporter& reporter) : reporter_(reporter) {}  // outlives it
     // What GoogleTest calls.
     void OnTestPartResult(const ::testing::TestPartResult& result) override {
         if (!result.failed()) return;

@@ -38,19 +38,21 @@ constexpr milliseconds time_for_last_words{500};
 
 void log_step(const std::string& step) { base::log_debug("launcher", step); }
 
+struct Problem {
+    int exit_code;
+    std::string text;
+};
+
 class Agent {
 public:
     Agent(AgentJob job, const ForkedAgent& me, base::UniqueFd channel);
     int run();
 
 private:
-    struct Problem {
-        int exit_code;
-        std::string text;
-    };
     bool front_lives() const { return front_.is_open(); }
     Channel& channel() { return front_.channel(); }
     CoordinatorRole* role() { return hosts_ ? &hosts_->role() : nullptr; }
+
     void serve_store();
     void watch_port();
     int run_attempts();
@@ -192,7 +194,7 @@ std::optional<int> Agent::run_attempt(int number) {
 }
 
 // From their start until nothing of them lives, and all that tells how they ended is here.
-std::optional<Agent::Problem> Agent::run_workers(Attempt& attempt) {
+std::optional<Problem> Agent::run_workers(Attempt& attempt) {
     attempt_ = &attempt;
     for (const Stream stream : closed_outputs_) attempt.stop_showing(stream);
     logs_.begin_attempt();
@@ -296,7 +298,7 @@ void Agent::run_part(const RoundMessage& round) {
 
 // Until all workers have ended or the front is gone. What it returns is why the attempt did not
 // start, or could not go on.
-std::optional<Agent::Problem> Agent::supervise(Attempt& attempt) {
+std::optional<Problem> Agent::supervise(Attempt& attempt) {
     try {
         attempt.prepare();
         logs_.await_files();

@@ -17,7 +17,6 @@ class Ddp(CMakePackage):
 
     variant("shared", default=True, description="Build libddp.so, else libddp.a")
     variant("cuda", default=False, description="GPUs, and NCCL's backend")
-    variant("ucx", default=False, description="UCX between hosts, where libgloo is")
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")
@@ -28,7 +27,6 @@ class Ddp(CMakePackage):
     depends_on("spdlog@1.9:")
     depends_on("cuda@12:", when="+cuda")
     depends_on("nccl", when="+cuda")
-    depends_on("ucx", when="+ucx")
 
     conflicts("platform=darwin", msg="ddp needs Linux 5.4 or later")
     conflicts("platform=windows", msg="ddp needs Linux 5.4 or later")
@@ -39,7 +37,8 @@ class Ddp(CMakePackage):
         return [
             self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
             self.define_from_variant("DDP_WITH_CUDA", "cuda"),
-            self.define_from_variant("DDP_WITH_UCX", "ucx"),
+            self.define("DDP_WITH_GLOO", False),
+            self.define("DDP_WITH_UCX", False),
             self.define("DDP_BUILD_TESTS", False),
             self.define("DDP_BUILD_EXAMPLES", False),
             self.define("DDP_WITH_TORCH", False),

@@ -2,25 +2,17 @@
 
 #include <ddp/error.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <locale>
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <type_traits>
 
 namespace ddp::c_interface {
 namespace {
-
-template <class Number>
-std::optional<Number> whole_number(const std::string& text) {
-    Number value = 0;
-    const char* const end = text.data() + text.size();
-    const auto result = std::from_chars(text.data(), end, value);
-    if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
-    return value;
-}
 
 // Whatever the program's locale.
 std::optional<double> real_number(const std::string& text) {
@@ -72,21 +64,18 @@ void TextOptions::read(const std::string& name, bool& value) {
     if (!value && text != "0" && text != "false") refuse(name, text, "0 or 1");
 }
 
-void TextOptions::read(const std::string& name, std::size_t& value) {
+template <class Number>
+void TextOptions::read_whole(const std::string& name, Number& value) {
     std::string text;
     if (!take(name, text)) return;
-    const auto number = whole_number<std::size_t>(text);
-    if (!number) refuse(name, text, "a whole number from 0");
-    value = *number;
+    const char* const end = text.data() + text.size();
+    const auto result = std::from_chars(text.data(), end, value);
+    if (result.ec == std::errc() && result.ptr == end) return;
+    refuse(name, text, std::is_signed_v<Number> ? "a whole number" : "a whole number from 0");
 }
 
-void TextOptions::read(const std::string& name, std::int64_t& value) {
-    std::string text;
-    if (!take(name, text)) return;
-    const auto number = whole_number<std::int64_t>(text);
-    if (!number) refuse(name, text, "a whole number");
-    value = *number;
-}
+void TextOptions::read(const std::string& name, std::size_t& value) { read_whole(name, value); }
+void TextOptions::read(const std::string& name, std::int64_t& value) { read_whole(name, value); }
 
 void TextOptions::read(const std::string& name, double& value) {
     std::string text;

@@ -26,6 +26,8 @@ public:
     void finish() const;
 
 private:
+    template <class Number>
+    void read_whole(const std::string& name, Number& value);
     bool take(const std::string& name, std::string& text);
     [[noreturn]] void refuse(const std::string& name, const std::string& text,
                              const std::string& wanted) const;

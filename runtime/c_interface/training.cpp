@@ -4,7 +4,9 @@
 
 #include <ddp/error.hpp>
 
+#include <mutex>
 #include <string>
+#include <unordered_set>
 
 namespace ddp::c_interface {
 namespace {
@@ -43,6 +45,16 @@ ReducerOptions reducer_options_of(const char* options, const char* function) {
     return result;
 }
 
+// Never destroyed: threads may outlive main.
+struct Claimed {
+    std::mutex mutex;
+    std::unordered_set<const void*> gradients;
+};
+Claimed& claimed() {
+    static auto* const all = new Claimed;
+    return *all;
+}
+
 Shard shard_of(int rank, int ranks, const char* function) {
     if (rank < 0 || ranks < 1) {
         throw UsageError(std::string(function) + ": rank " + std::to_string(rank) + " of " +
@@ -52,6 +64,27 @@ Shard shard_of(int rank, int ranks, const char* function) {
 }
 
 }  // namespace
+
+GradientClaim::GradientClaim(std::span<Parameter> parameters) {
+    own_.reserve(parameters.size());
+    Claimed& all = claimed();
+    const std::lock_guard lock(all.mutex);
+    for (Parameter& one : parameters) {
+        if (all.gradients.contains(one.grad.data)) {
+            one.reducer.attach(&one, [](void* /*owner*/) noexcept {});
+        } else if (one.grad.numel() > 0) {
+            own_.push_back(one.grad.data);
+        }
+    }
+    all.gradients.insert(own_.begin(), own_.end());
+}
+
+GradientClaim::~GradientClaim() {
+    Claimed& all = claimed();
+    const std::lock_guard lock(all.mutex);
+    for (const void* const gradient : own_) all.gradients.erase(gradient);
+}
+
 }  // namespace ddp::c_interface
 
 using namespace ddp;
@@ -64,10 +97,8 @@ ddp_status ddp_reducer_create(ddp_group* group, const ddp_parameter* parameters,
     return guarded(__func__, [&](const char* name) {
         ddp_reducer*& result = not_null(reducer, name, "where the reducer goes");
         ProcessGroup& ranks = not_null(group, name, "the group").group;
-        std::vector<Parameter> list = parameters_of(parameters, count, name);
-        const ReducerOptions chosen = reducer_options_of(options, name);
-        Reducer made(list, ranks, chosen);  // which borrows what a move leaves in its place
-        result = new ddp_reducer{std::move(list), std::move(made)};
+        result = new ddp_reducer(parameters_of(parameters, count, name), ranks,
+                                 reducer_options_of(options, name));
     });
 }
 

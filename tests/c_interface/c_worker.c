@@ -134,9 +134,14 @@ static ddp_status reducer(ddp_group* group) {
     }
     for (size_t i = 0; i < 5; ++i) CHECK(grads[i] == (float)(size + 1));
     CHECK(ddp_reducer_mark_ready(made, 2, NULL) == DDP_USAGE_ERROR);
+    ddp_reducer* second = NULL;
+    CHECK(ddp_reducer_create(group, parameters, 2, NULL, &second) == DDP_USAGE_ERROR);
+    CHECK(strstr(ddp_last_error(), "w already belongs to another reducer") != NULL);
+    ddp_reducer_destroy(made);
+    TRY(ddp_reducer_create(group, parameters, 2, NULL, &second));
+    ddp_reducer_destroy(second);
     CHECK(ddp_reducer_create(group, parameters, 2, "bucket_cap=1", &made) == DDP_USAGE_ERROR);
     CHECK(strstr(ddp_last_error(), "no option bucket_cap; there are: bucket_cap_mb, ") != NULL);
-    ddp_reducer_destroy(made);
     return DDP_OK;
 }
 

@@ -7,9 +7,10 @@ problem is one line that says where and what.
 import pathlib
 import re
 import sys
-from collections import Counter
 
-from pages import cells_of, read_page, tables_in
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/reference"))
+from anchors import Anchors  # noqa: E402
+from pages import cells_of, read_page, tables_in  # noqa: E402
 
 PAGES = ("*.md", "docs/*.md", "docs/*/*.md", "runtime/*/*.md", "runtime/*/*/*.md", "examples/*/*.md")
 README_LINES = 120
@@ -23,14 +24,8 @@ WIDE = {"docs/benchmarks.md", "docs/checkpoints.md", "docs/data_parallel.md", "d
 
 
 def anchors_of(path):
-    """What GitHub calls the page's headings; the second of one name gets -1."""
-    found, times = set(), Counter()
-    for section in read_page(path):
-        title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", section.title)
-        slug = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-        found.add(f"{slug}-{times[slug]}" if times[slug] else slug)
-        times[slug] += 1
-    return found
+    anchors = Anchors()
+    return {anchors.of(section.title) for section in read_page(path)}
 
 
 def check_links(root, path):

@@ -186,6 +186,8 @@ TEST_F(LaunchHang, ADrillThatHasNotTakenPlaceIsSaid) {
     const LaunchResult none = launch({"--inject=kill:rank=0@step=3", "true"});
     EXPECT_EQ(none.exit_code, 0);
     EXPECT_THAT(none.err, HasSubstr("nothing was done: rank 0 has published no step"));
+    EXPECT_THAT(launch({"--inject=kill:rank=0@step=0", "true"}).err,
+                HasSubstr("nothing was done: rank 0 has published no step"));
     EXPECT_THAT(launch({"--inject=kill:rank=0@step=3", "false"}).err,
                 Not(HasSubstr("nothing was done")));
 }

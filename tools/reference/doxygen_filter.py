@@ -10,9 +10,11 @@ SCOPE = re.compile(r"(?:typedef\s+)?(?:template\s*<.*>\s*)?(?:inline\s+)?(?:clas
 BY_THE_COMPILER = re.compile(r"=\s*(?:default|delete)\s*;|\b(\w+)\(\1&&\)|operator=\(\w+&&\)|^(?:\w+\s+)*~\w+\(")
 # What the language wants of a class: iterators, loops, streams.
 CONVENTIONAL = {
-    r"\boperator(?:\*|->|\+\+|==)\(|\b(?:value_type|difference_type|iterator_concept|iterator_category|reference|pointer)\b": "As every iterator's.",
-    r"\bauto (?:begin|end)\(|\bIterator begin\(|\bIterator end\(|default_sentinel_t end\(": "For a range-based for loop.",
+    r"\boperator(?:\*|->|\+\+|==)\(|^using (?:value_type|difference_type|iterator_concept|iterator_category|reference|pointer) =":
+        "As every iterator's.",
+    r"^(?:\w+ )*(?:auto|Iterator|std::default_sentinel_t) (?:begin|end)\(": "For a range-based for loop.",
     r"\boperator<<\(": "What to_string gives.",
+    r"^using (?:\w+::)+\w+;": "As its base's.",
 }
 COMMENT = re.compile(r"^\s*//(?!/) ?(.*)$")
 TRAILING = re.compile(r"^(.*[^\s/].*?)\s+// (.*)$")

@@ -12,6 +12,8 @@ import xml.etree.ElementTree
 
 import markdown
 
+from anchors import Anchors
+
 PAGE = """<!DOCTYPE html>
 <html lang="{language}">
 <head>
@@ -29,23 +31,29 @@ href="{root}CHANGELOG.html">Changes</a></header>
 """
 
 
-def slug(title, _separator="-"):
-    """As the pages' own links have it."""
-    return re.sub(r"[^\w\- ]", "", re.sub(r"<[^>]*>", "", title).strip().lower()).replace(" ", "-")
-
-
 class Site:
     def __init__(self, root, output):
         self.root, self.output = pathlib.Path(root).resolve(), pathlib.Path(output)
-        listed = subprocess.run(["git", "-C", str(self.root), "ls-files", "-z"], stdout=subprocess.PIPE, check=True).stdout
-        self.files = {name for name in listed.decode().split("\0") if name}
+        self.files = self.list_files()
         self.pages = sorted(name for name in self.files if name.endswith(".md"))
-        self.sources = set()  # that pages name
+        self.sources, self.folders = set(), set()  # that pages name
+        self.lost = []  # links to what is not in the project
         tags = xml.etree.ElementTree.parse(self.output / "reference.tag").getroot()
         self.headers = {}
         for file in tags.findall("compound[@kind='file']"):
             path = os.path.relpath(file.findtext("path", "") + file.findtext("name"), self.root)
             self.headers[path] = "reference/" + file.findtext("filename")
+
+    def list_files(self):
+        if not (self.root / ".git").exists():  # of a release's tarball
+            found = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
+            return {name for name in found if not name.startswith("build")}
+        command = ["git", "-C", str(self.root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+        return {name for name in listed.decode().split("\0") if name}
+
+    def names_in(self, folder):
+        return sorted({name[len(folder) + 1:].split("/")[0] for name in self.files if name.startswith(folder + "/")})
 
     def place_of(self, name):
         """Where a file of the project is in the site; None: nowhere."""
@@ -57,24 +65,34 @@ class Site:
             return self.headers[name]
         if name.endswith((".svg", ".png")):
             return name
-        return name + ".html" if name in self.files else None
+        if name in self.files:
+            return name + ".html"
+        names = self.names_in(name)
+        if "README.md" in names:
+            return self.place_of(name + "/README.md")
+        return name + "/index.html" if names else None
 
     def link(self, page, target):
-        """What a page's link becomes; None: it is none."""
+        """What a page's link becomes; None: it leads nowhere, and is noted."""
         if re.match(r"[a-z]+:", target) or target.startswith("#"):
             return target
         path, _, anchor = target.partition("#")
         name = os.path.normpath(os.path.join(os.path.dirname(page), path))
         place = self.place_of(name)
         if place is None:
+            self.lost.append(f"{page}: {target} leads nowhere")
             return None
-        if not name.endswith(".md") and name not in self.headers:
+        if name not in self.files:
+            self.folders.add(name)
+        elif not name.endswith(".md") and name not in self.headers:
             self.sources.add(name)
         here = os.path.dirname(self.place_of(page)) or "."
         return os.path.relpath(place, here) + ("#" + anchor if anchor else "")
 
     def write(self, name, title, body, language="en"):
-        place = self.place_of(name)
+        self.write_at(self.place_of(name), title, body, language)
+
+    def write_at(self, place, title, body, language="en"):
         file = self.output / place
         file.parent.mkdir(parents=True, exist_ok=True)
         root = "../" * place.count("/")
@@ -82,8 +100,9 @@ class Site:
 
     def write_page(self, name):
         text = (self.root / name).read_text(encoding="utf-8")
+        anchors = Anchors()
         body = markdown.markdown(text, extensions=["tables", "fenced_code", "toc", "sane_lists"],
-                                 extension_configs={"toc": {"slugify": slug}}, output_format="html")
+                                 extension_configs={"toc": {"slugify": lambda title, _: anchors.of(title)}}, output_format="html")
         body = re.sub(r"<a href=\"([^\"]*)\">(.*?)</a>", lambda found: self.anchor(name, *found.groups()), body, flags=re.DOTALL)
         body = re.sub(r"(<img [^>]*src=\")([^\"]*)", lambda found: found[1] + (self.link(name, found[2]) or found[2]), body)
         body = body.replace("<table>", "<div class=\"table\"><table>").replace("</table>", "</table></div>")
@@ -97,6 +116,10 @@ class Site:
     def make(self):
         for name in self.pages:
             self.write_page(name)
+        for name in sorted(self.folders):
+            if self.place_of(name) == name + "/index.html":
+                items = "".join(f"<li>{html.escape(entry)}</li>\n" for entry in self.names_in(name))
+                self.write_at(name + "/index.html", name, f"<h1>{html.escape(name)}</h1>\n<ul>{items}</ul>")
         for name in sorted(self.sources):
             if name.endswith((".svg", ".png")):
                 (self.output / name).write_bytes((self.root / name).read_bytes())
@@ -134,8 +157,9 @@ def faults_of(output):
 
 
 def main(root, output):
-    Site(root, output).make()
-    faults = list(faults_of(pathlib.Path(output)))
+    site = Site(root, output)
+    site.make()
+    faults = site.lost + list(faults_of(pathlib.Path(output)))
     for fault in faults:
         print(f"html_pages.py: {fault}", file=sys.stderr)
     return 1 if faults else 0

@@ -114,15 +114,16 @@ std::string missed_drill(const std::string& inject, const WatchedWorkers& worker
         if (!is_it || !worker.ended || !worker.ended->ok()) continue;
         const contract::RankRecord record =
             contract::read_page(workers.pages.page(worker.local_rank));
-        if (record.step >= drill.step) return {};
+        const bool is_in_group = record.pid != 0;
+        // Only a group of ddp's has a call that others do not make; Python does the other drills.
+        const bool can_be_done = is_in_group || drill.fault != contract::Injection::Fault::mismatch;
+        const bool has_published = is_in_group || record.step != 0;
+        if (can_be_done && has_published && record.step >= drill.step) return {};
         const std::string rank = "rank " + std::to_string(drill.rank);
         std::string why =
             "the last step that " + rank + " has published is " + std::to_string(record.step);
+        if (!can_be_done) why = rank + " is in no group of ddp's, which alone has a call to make";
         if (record.step == 0) why = rank + " has published no step (group.publish_progress(step))";
-        // Python's publishes steps from there on no more.
-        if (drill.fault == contract::Injection::Fault::mismatch && record.pid == 0) {
-            why = rank + " is in no group of ddp's, which alone has a call to make";
-        }
         return "--inject=" + inject + ": nothing was done: " + why;
     }
     return {};

@@ -6,7 +6,8 @@ import signal
 import sys
 import time
 
-_FAULTS = ("kill", "stop", "exit", "delay", "slow", "oom", "mismatch")
+# Not mismatch: only a group of ddp's has a call that the others do not make, and the launcher says so.
+_FAULTS = ("kill", "stop", "exit", "delay", "slow", "oom")
 _DELAY = 2.0
 _MEBIBYTE = 1 << 20
 
@@ -21,20 +22,18 @@ class Injection:
         if asked and is_first and asked.group(1) in _FAULTS and asked.group(2) == os.environ.get("RANK"):
             self._fault, self._step = asked.group(1), int(asked.group(3))
 
-    def come_to(self, step: int) -> bool:
-        """Does what is due. False: it cannot be done here, and the step is not to be published."""
+    def come_to(self, step: int) -> None:
+        """Does what is due."""
         if self._fault is None or step < self._step:
-            return True
+            return
         fault, now = self._fault, time.monotonic()
-        if fault == "mismatch":  # only a group of ddp's has a call that the others do not make
-            return False
         if self._last is None:
             print(f"ddp_launch: --inject: {fault} at step {step}", file=sys.stderr, flush=True)
             self._last = now
         if fault == "slow":
             time.sleep(now - self._last)
             self._last = time.monotonic()
-            return True
+            return
         self._fault = None
         if fault == "delay":
             time.sleep(_DELAY)
@@ -44,7 +43,6 @@ class Injection:
             os._exit(1)
         else:
             os.kill(os.getpid(), signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
-        return True
 
 
 def _take_memory() -> None:
@@ -55,10 +53,14 @@ def _take_memory() -> None:
     except OSError:
         pass
     with open("/proc/meminfo") as file:
-        available = int(re.search(r"^MemAvailable:\s*(\d+) kB", file.read(), re.MULTILINE).group(1)) * 1024
+        said = re.search(r"^MemAvailable:\s*(\d+) kB", file.read(), re.MULTILINE)
+    available = int(said.group(1)) * 1024 if said else 0
     taken = []
     while (len(taken) * 16 + 1024) * _MEBIBYTE < available:
-        taken.append(mmap.mmap(-1, 16 * _MEBIBYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        try:
+            taken.append(mmap.mmap(-1, 16 * _MEBIBYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        except OSError:
+            break
         taken[-1].write(b"\1" * (16 * _MEBIBYTE))
     print("ddp_launch: --inject=oom: no limit of memory has ended this process; set one of its cgroup. It ends with 1", file=sys.stderr, flush=True)
     os._exit(1)

@@ -60,7 +60,7 @@ def publish_progress(step: int, steps_per_second: float = 0.0) -> bool:
         _page, _is_looked_for = _find_page(), True
     if _page is None:
         return False
-    if _page.injection.come_to(step):
-        _page.step.value = step
-        _page.rate.value = steps_per_second
+    _page.injection.come_to(step)
+    _page.step.value = step
+    _page.rate.value = steps_per_second
     return True

@@ -168,17 +168,30 @@ TEST(StackReader, OfVeryManyThreadsItReadsTheOldestAndSaysSo) {
     EXPECT_TRUE(counter.moves());
 }
 
-// It may run for the first 20 ms of each 0.8 s, as on a host with very much more to do than it can,
-// and is found in its wait.
+// Makes a cgroup whose processes may run for the first 20 ms of each 0.8 s; empty: this user cannot.
+std::string make_slow_cgroup() {
+    const bool is_v2 = std::ifstream("/sys/fs/cgroup/cgroup.controllers").good();
+    if (is_v2) std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+cpu" << std::flush;
+    const std::string cgroup = std::string("/sys/fs/cgroup/") + (is_v2 ? "" : "cpu/") +
+                               "ddp-test-" + std::to_string(::getpid());
+    if (::mkdir(cgroup.c_str(), 0700) != 0) return {};
+    if (is_v2) {
+        std::ofstream(cgroup + "/cpu.max") << "20000 800000" << std::flush;
+    } else {
+        std::ofstream(cgroup + "/cpu.cfs_period_us") << 800'000 << std::flush;
+        std::ofstream(cgroup + "/cpu.cfs_quota_us") << 20'000 << std::flush;
+    }
+    return cgroup;
+}
+
+// As on a host with very much more to do than it can. It is found in its wait.
 TEST(StackReader, WaitsForOneThatWaitsForAProcessor) {
-    const std::string cgroup = "/sys/fs/cgroup/cpu/ddp-test-" + std::to_string(::getpid());
-    if (::mkdir(cgroup.c_str(), 0700) != 0) GTEST_SKIP() << "no cgroup can be made";
+    const std::string cgroup = make_slow_cgroup();
+    if (cgroup.empty()) GTEST_SKIP() << "no cgroup can be made";
     std::vector<std::string> problems;
     {
         Counter counter;
         const Program program(counter);
-        std::ofstream(cgroup + "/cpu.cfs_period_us") << 800'000 << std::flush;
-        std::ofstream(cgroup + "/cpu.cfs_quota_us") << 20'000 << std::flush;
         std::ofstream members(cgroup + "/cgroup.procs");
         members << program.pid() << std::flush;
         EXPECT_TRUE(members) << "it does not get into its cgroup";
