@@ -104,7 +104,7 @@ TEST_F(LaunchClosedStdout, IsNotTheReasonWhereACtrlCCameToAll) {
         const LaunchResult result =
             launch({"--wait", "bash", "-c",
                     "trap : INT; (until [ -e " + sign + " ]; do sleep 0.02; done; kill -INT 0) & " +
-                        DDP_LAUNCH + " -n 2 bash -c 'touch " + sign +
+                        DDP_LAUNCH + " -n 2 bash -c ': >" + sign +
                         "; exec yes' | cat >/dev/null; echo ended with ${PIPESTATUS[0]}"},
                    {.program = "/usr/bin/setsid"});
         EXPECT_EQ(result.out, "ended with " + std::to_string(128 + SIGINT) + "\n");
