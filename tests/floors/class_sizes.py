@@ -9,6 +9,7 @@ ends with 1, or with 77 where there is no python3-clang. --list: prints the larg
 BUILD_DIR/compile_commands.json.
 """
 import collections
+import functools
 import json
 import os
 import re
@@ -44,6 +45,11 @@ FUNCTIONS = {
 }
 
 
+LITERAL = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'""", re.S)
+TOKEN = re.compile("[{}();]")
+MORE = re.compile(r"\s*[,{]")
+
+
 def flags_of(command):
     """Those of a compiler's command that decide what a source says."""
     words = shlex.split(command)
@@ -64,6 +70,27 @@ def lines_in(extent):
     return {(path, line) for line in range(extent.start.line, extent.end.line + 1)}
 
 
+def lines_of_function(start):
+    """Of a definition that begins there, whose body clang has skipped: to its last brace, or the semicolon of one without."""
+    path = os.path.realpath(start.file.name)
+    text = source_text(path)
+    depth = 0
+    for token in TOKEN.finditer(text, start.offset):
+        if token[0] in ("{", "(", "}", ")"):
+            depth += 1 if token[0] in "{(" else -1
+        # A brace after a brace, or a comma: a member's initialiser has ended.
+        if depth == 0 and (token[0] == ";" or token[0] == "}" and not MORE.match(text, token.end())):
+            return {(path, line) for line in range(start.line, start.line + text.count("\n", start.offset, token.end()) + 1)}
+    raise ValueError(f"{path}:{start.line}: a definition without an end")
+
+
+@functools.cache
+def source_text(path):
+    """With what comments and literals say made blank, but for ends of lines."""
+    with open(path, encoding="utf-8") as stream:
+        return LITERAL.sub(lambda found: re.sub("[^\n]", " ", found[0]), stream.read())
+
+
 def visit(cursor, prefix, found):
     """Adds to `found`, by class, what this translation unit says of classes below `prefix`."""
     for child in cursor.get_children():
@@ -77,11 +104,11 @@ def visit(cursor, prefix, found):
             entry["at"] = f"{file.name}:{child.location.line}"
             entry["members"] = sum(1 for field in child.get_children() if field.kind == cindex.CursorKind.FIELD_DECL)
             entry["lines"] |= lines_in(child.extent)
-        elif kind in FUNCTIONS and child.is_definition():
+        elif kind in FUNCTIONS:  # outside its class: the definition, which clang does not call one without its body
             owner = child.semantic_parent
             if owner is not None and owner.kind in CLASSES and child.lexical_parent != owner:
                 entry = found.setdefault(owner.get_usr(), {"name": None, "members": 0, "lines": set()})
-                entry["lines"] |= lines_in(child.extent)
+                entry["lines"] |= lines_of_function(child.extent.start)
         if kind in CLASSES or kind in (cindex.CursorKind.NAMESPACE, cindex.CursorKind.LINKAGE_SPEC):
             visit(child, prefix, found)
 
@@ -111,7 +138,7 @@ def read(task):
     path, directory, flags, prefix, precompiled = task
     index = cindex.Index.create()
     os.chdir(directory)
-    unit = index.parse(path, args=["-include-pch", precompiled, STANDARD, *flags])
+    unit = index.parse(path, options=cindex.TranslationUnit.PARSE_SKIP_FUNCTION_BODIES, args=["-include-pch", precompiled, STANDARD, *flags])
     # Clang 14 does not know all of C++20's library; of a class that uses it, it says what is asked here all the same.
     missing = [str(d) for d in unit.diagnostics if d.severity == cindex.Diagnostic.Fatal]
     found = {}
