@@ -29,7 +29,7 @@ packages=(
 )
 interop_packages=(openssh-client python3-torch libtorch-dev openmpi-bin mpich libopenmpi-dev libmpich-dev valgrind python3-venv
     clang-format python3-clang-14 clang-tidy chromium-headless-shell bash-completion zsh fish
-    mandoc abigail-tools doxygen python3-markdown)
+    mandoc abigail-tools doxygen python3-markdown python3-tqdm python3-pyte)
 asan_packages=(clang libclang-rt-14-dev lld)
 
 daemon_packages=(openssh-server libwrap0 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libmunge2

@@ -230,6 +230,12 @@ flight_records() {
     grep -q '^ddp-launch: flight records at the end: .*/rank_0 to rank_2$' "$work/out" || fail "$(cat "$work/out")"
 }
 
+TqdmsBarsOfTwoRanksAreLines() {
+    need_program "$python"
+    "$python" -c 'import pyte, tqdm' 2>/dev/null || missing "python3-tqdm or python3-pyte"
+    "$python" -B "$here/tqdm_bars.py" "$bin/ddp-launch"
+}
+
 FlightRecordsArePythonsPickles() {
     need_program "$python"
     flight_records sleep 2
