@@ -17,6 +17,9 @@ struct ManyMembers {
     int %s;
 };
 class ManyLines {
+    ManyLines();
+    int opening;
+    char closing;
     void first();
     void second();
 };
@@ -31,13 +34,21 @@ def function(name, lines):
     return f"void ManyLines::{name}() {{\n" + "    ;\n" * (lines - 2) + "}\n"
 
 
+# Four lines; what looks like its end is none.
+CONSTRUCTOR = """ManyLines::ManyLines() : opening{'{'},  // }
+    closing{'}'} {
+    (void)"}"; /* } */ (void)R"x(})x";
+}
+"""
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(os.path.join(folder, "runtime"))
         sources = {
             "classes.hpp": HEADER % (names(15), names(16)),
             "first.cpp": '#include "classes.hpp"\n' + function("first", 200),
-            "second.cpp": '#include "classes.hpp"\n' + function("second", 197),
+            "second.cpp": '#include "classes.hpp"\n' + function("second", 190) + CONSTRUCTOR,
         }
         for name, text in sources.items():
             with open(os.path.join(folder, "runtime", name), "w") as stream:
@@ -53,7 +64,7 @@ def main():
             return 77
         lines = result.stdout.splitlines()
         expected = [
-            "runtime/classes.hpp:8: ManyLines has 401 lines and 0 data members; at most 400 and 15",
+            "runtime/classes.hpp:8: ManyLines has 401 lines and 2 data members; at most 400 and 15",
             "runtime/classes.hpp:5: ManyMembers has 3 lines and 16 data members; at most 400 and 15",
             "3 classes in 2 translation units",
         ]

@@ -10,10 +10,9 @@ told = [{"from": 0} if rank == 0 else None]
 dist.broadcast_object_list(told, src=0)
 mine = [None]
 dist.scatter_object_list(mine, [f"part {i}" for i in range(world)] if rank == 0 else None, src=0)
-alone = dist.new_group([rank], use_local_synchronization=True) if hasattr(dist.ProcessGroup, "group_name") else None
+alone = dist.new_group([rank], use_local_synchronization=True)
 number = torch.tensor([rank + 1.0])
-if alone is not None:
-    dist.all_reduce(number, group=alone)
+dist.all_reduce(number, group=alone)
 if rank == 0:
     dist.send(number, dst=world - 1)
 elif rank == world - 1:
