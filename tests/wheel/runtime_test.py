@@ -133,11 +133,20 @@ group.barrier()
 
 # Each waits for a message that nobody sends.
 INTERRUPTED = """
+import sys, threading, time
 from array import array
 import ddp_runtime
-with ddp_runtime.init_process_group() as group:
+
+def say_when_the_helper_is_in_its_call():
+    def is_in_it(thread, frame):
+        return thread != threading.main_thread().ident and frame.f_code.co_name == "call"
+    while not any(is_in_it(*each) for each in sys._current_frames().items()):
+        time.sleep(0.01)
     print("here", flush=True)
+
+with ddp_runtime.init_process_group() as group:
     in_flight = group.recv(array("d", [1]), 1 - group.rank, wait=False)
+    threading.Thread(target=say_when_the_helper_is_in_its_call, daemon=True).start()
     try:
         group.recv(array("f", [1]), 1 - group.rank)
     except KeyboardInterrupt:
