@@ -45,6 +45,19 @@ protected:
         EXPECT_NE(result.exit_code, 0);
         expect_explained(fault, drill, result.err);
     }
+    void train_well(int steps, std::chrono::milliseconds at_most) {
+        const std::string seed = std::to_string(std::random_device{}() % 1'000'000);
+        SCOPED_TRACE("seed " + seed);
+        const TemporaryFolder checkpoints;
+        Launch job(folder_, {"-n", "2", DDP_TEST_RESTLESS_WORKER, std::to_string(steps),
+                             checkpoints.path(), seed});
+        const LaunchResult result = job.wait(at_most);
+        EXPECT_EQ(result.exit_code, 0);
+        EXPECT_THAT(result.err, Not(HasSubstr("rank")));
+        for (const std::string& name : checkpoints.names()) {
+            std::filesystem::remove_all(checkpoints.path() + "/" + name);
+        }
+    }
 };
 
 // Of each fault one place on each backend, by chance. NCCL itself would wait for ever.
@@ -140,6 +153,10 @@ TEST_F(LaunchHang, SaysThatAStoppedRankRunsAgainAndTheJobGoesOn) {
     EXPECT_EQ(result.exit_code, 128 + SIGTERM);
     EXPECT_EQ(count(result.err, "holds up"), 1) << "it is said once: " << result.err;
 }
+
+// Whatever its ranks wait for each other: steps of all lengths, pauses, evaluations, checkpoints.
+TEST_F(LaunchHang, SaysNothingOfAJobThatIsWell) { train_well(2'000, patience); }
+TEST_F(LaunchHang, SoakSaysNothingOfAJobThatIsWellInAMillionSteps) { train_well(1'000'000, 4h); }
 
 // As a container that is paused, or a laptop that sleeps.
 TEST_F(LaunchHang, AStandstillOfAllIsNobodysFault) {
