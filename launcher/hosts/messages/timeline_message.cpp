@@ -28,7 +28,7 @@ TimelineItem take_item(MessageReader& in, const TimelinePart& part) {
     return item;
 }
 
-std::int64_t take_time(MessageReader& in) {
+std::int64_t take_nanoseconds(MessageReader& in) {
     const std::int64_t time = in.wide();
     if (time < -max_duration_ns || time > max_duration_ns) refuse_message("a time is none");
     return time;
@@ -67,7 +67,7 @@ TimelinePart take_timeline(MessageReader& in) {
     RankTimeline& rank = part.rank;
     rank.rank = in.number();
     rank.pid = in.number();
-    rank.started = take_time(in);
+    rank.started = take_nanoseconds(in);
     rank.ended = rank.started + in.duration().count();
     rank.end = in.words();
     rank.has_joined = in.flag();
