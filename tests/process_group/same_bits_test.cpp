@@ -7,9 +7,9 @@
 #include "backends/shm/region/region_layout.hpp"
 #include "process_group/worlds.hpp"
 
-#include <stdlib.h>
-
+#include <chrono>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <vector>
 
@@ -17,6 +17,7 @@ namespace {
 
 using namespace ddp;
 using namespace ddp::testing;
+using namespace std::chrono_literals;
 
 std::size_t elements = 10'007;
 
@@ -30,7 +31,7 @@ T input_at(int rank, std::size_t index) {
 double factor_of(int rank) { return 1.0 / (3 + rank); }
 
 template <class T>
-std::vector<T> tree(ReduceOp::Kind op, int ranks) {
+std::vector<T> reduced_in_a_tree(ReduceOp::Kind op, int ranks) {
     std::vector<double> factors;
     for (int rank = 0; rank < ranks; ++rank) factors.push_back(factor_of(rank));
     std::vector<T> result(elements);
@@ -42,6 +43,15 @@ std::vector<T> tree(ReduceOp::Kind op, int ranks) {
         result[i] = reduce_test::reduced(op, column, factors);
     }
     return result;
+}
+
+// A rank is one of one world, and of one number of elements.
+template <class T>
+const std::vector<T>& tree(ReduceOp::Kind op, int ranks) {
+    static std::map<ReduceOp::Kind, std::vector<T>> known;
+    const auto found = known.find(op);
+    if (found != known.end()) return found->second;
+    return known.emplace(op, reduced_in_a_tree<T>(op, ranks)).first->second;
 }
 
 // Where the input and the output of a rank lie.
@@ -103,7 +113,7 @@ void check_all(ProcessGroup& group) {
     const Memory<T> shared{shared_input.as<T>(), shared_output.as<T>()};
     const ReduceOp premul = ReduceOp::make_premul_sum(factor_of(group.rank()));
     for (const ReduceOp op : {ReduceOp(ReduceOp::sum), ReduceOp(ReduceOp::avg), premul}) {
-        const std::vector<T> wanted = tree<T>(op.kind, group.size());
+        const std::vector<T>& wanted = tree<T>(op.kind, group.size());
         check(group, op, wanted, user);
         check(group, op, wanted, shared);
         check(group, op, wanted, group.rank() % 2 == 0 ? user : shared);
@@ -114,28 +124,28 @@ void check_all(ProcessGroup& group) {
 }
 
 template <class T>
-class SameBits : public ::testing::Test {
-protected:
-    void TearDown() override { ::unsetenv("DDP_SHM_TUNING"); }
-};
+class SameBits : public ::testing::Test {};
 using Elements = ::testing::Types<float, double, float16, bfloat16>;
 TYPED_TEST_SUITE(SameBits, Elements);
 
+// A group each, of the same ranks.
 TYPED_TEST(SameBits, OnEveryPathWithEveryTuning) {
-    for (const char* const tuning :
-         {"", "one_phase_bytes=0,chunk_bytes=4K", "one_phase_bytes=1M,chunk_bytes=1M",
-          "streaming_gain_ps=1,chunk_bytes=12K",
-          "streaming_gain_ps=1,rotating_bytes=1,chunk_bytes=64K",
-          "pipelined_bytes=4K,rotating_bytes=1,rotating_room=32K,chunk_bytes=12K",
-          "pipelined_bytes=4K,rotating_bytes=1,rotating_room=1K,chunk_bytes=12K",
-          "streaming_output_bytes=1,chunk_bytes=12K", "one_phase_bytes=4K,chunk_bytes=20K",
-          "one_phase_bytes=0,chunk_bytes=4K,direct_bytes_min=1,direct_bytes_max=1M,direct_exchange_"
-          "bytes_max=1M,direct_"
-          "reduction_bytes_max=1M"}) {
-        SCOPED_TRACE(tuning);
-        ::setenv("DDP_SHM_TUNING", tuning, 1);
-        on_worlds({2, 3, 4, 7}, [](ProcessGroup& group) { check_all<TypeParam>(group); });
-    }
+    on_worlds({2, 3, 4, 7}, [](ProcessGroup&) {
+        for (const char* const tuning :
+             {"", "one_phase_bytes=0,chunk_bytes=4K", "one_phase_bytes=1M,chunk_bytes=1M",
+              "streaming_gain_ps=1,chunk_bytes=12K",
+              "streaming_gain_ps=1,rotating_bytes=1,chunk_bytes=64K",
+              "pipelined_bytes=4K,rotating_bytes=1,rotating_room=32K,chunk_bytes=12K",
+              "pipelined_bytes=4K,rotating_bytes=1,rotating_room=1K,chunk_bytes=12K",
+              "streaming_output_bytes=1,chunk_bytes=12K", "one_phase_bytes=4K,chunk_bytes=20K",
+              "one_phase_bytes=0,chunk_bytes=4K,direct_bytes_min=1,direct_bytes_max=1M,"
+              "direct_exchange_bytes_max=1M,direct_reduction_bytes_max=1M"}) {
+            SCOPED_TRACE(tuning);
+            const ScopedTuning scoped(tuning);
+            ProcessGroup group = init_process_group({.timeout = 45s});
+            check_all<TypeParam>(group);
+        }
+    });
 }
 
 template <class T>

@@ -1,6 +1,5 @@
 // Inputs of collectives whose sums are exact in every element type, so that results are compared
-// with
-// ==. Rank r's element i is a small integer; products of up to seven of them still fit.
+// with ==. Rank r's element i is a small integer; products of up to seven of them still fit.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +8,20 @@
 
 namespace ddp::testing {
 
+// All ranks' elements there depend on: one of four numbers, in an order without a short period, so
+// that data in the wrong place is seen.
+inline constexpr std::size_t exact_classes = 4;
+inline std::size_t exact_class(std::size_t index) {
+    return ((index + 1) * 0x9e3779b97f4a7c15 >> 40) % exact_classes;
+}
+template <class T>
+T exact_value_of_class(int rank, std::size_t which) {
+    return static_cast<T>(1 + (static_cast<std::size_t>(rank) * 3 + which) % exact_classes);
+}
+
 template <class T>
 T exact_value(int rank, std::size_t index) {
-    // Without a short period, so that data in the wrong place is seen.
-    const std::size_t mixed = (index + 1) * 0x9e3779b97f4a7c15 >> 40;
-    return static_cast<T>(1 + (static_cast<std::size_t>(rank) * 3 + mixed) % 4);
+    return exact_value_of_class<T>(rank, exact_class(index));
 }
 
 template <class T>
