@@ -35,6 +35,14 @@ bool is_settled(const Verdict& verdict, std::span<const RankState> ranks) {
            });
 }
 
+// Nothing has moved since the verdict, but that times begin anew, as where a host has stood still, or
+// that there is more patience: in an hour it would be found again.
+bool holds(const Verdict& verdict, std::span<const RankState> ranks, const Patience& usual,
+           Verdict::Time now) {
+    const auto later = judge(ranks, usual, now + std::chrono::hours{1});
+    return later && later->is_same_as(verdict);
+}
+
 }  // namespace
 
 std::vector<std::string> HangNews::consider(Time now, std::span<const RankState> ranks,
@@ -53,6 +61,11 @@ std::vector<std::string> HangNews::consider(Time now, std::span<const RankState>
     std::optional<Verdict> found = judge(ranks, usual, now);
     is_by_stacks_ = !found && by_stacks;
     if (is_by_stacks_) found = by_stacks;
+    if (!found && verdict_ && !has_gone && holds(*verdict_, ranks, usual, now)) {
+        postpone(now);
+        note_said(now, false);
+        return texts;
+    }
     const bool is_new = found && (!verdict_ || !found->is_same_as(*verdict_));
     if (is_new) {
         texts.push_back(found->text + what_helps(ranks, found->ranks));

@@ -271,6 +271,32 @@ TEST_F(HangInquiryTest, AsksAnewWhereItsOwnHostStoodStill) {
     EXPECT_TRUE(inquiry.take_question(now));
 }
 
+// Whose agent was stopped, or starved: since then alone its ranks are known to wait, or to compute.
+TEST_F(HangInquiryTest, LetsAVerdictStandWhereAHostOfItStoodStill) {
+    inquiry = HangInquiry(OnHang::stop, 1s);
+    inquiry.begin_round(a_round(2));
+    hear_that_rank_3_is_missing();
+    EXPECT_THAT(inquiry.take_news(now).texts, SizeIs(1));
+    const auto look = [&](std::chrono::milliseconds since) {
+        const std::uint64_t question = ask();
+        hear_first(2s, 2s, question);
+        SightingMessage message = sight(2, since, 0ms, question);
+        message.seen.ranks[1].record.operations = {call(100, now - 2s, now - since)};
+        inquiry.note(second_host, message);
+        return inquiry.take_news(now);
+    };
+    let_pass(1400ms);
+    HangInquiry::News news = look(20ms);
+    EXPECT_THAT(news.texts, IsEmpty());
+    EXPECT_FALSE(news.stops_because_of) << "it has to stand anew";
+    EXPECT_EQ(inquiry.facts(false)->kind, "missing");
+    let_pass(600ms);
+    EXPECT_THAT(look(620ms).texts, IsEmpty()) << "it has been said";
+    let_pass(3s);
+    news = look(3620ms);
+    EXPECT_EQ(news.stops_because_of, 3);
+}
+
 TEST_F(HangInquiryTest, LetsAVerdictStandWhileAHostOfItIsSilent) {
     inquiry = HangInquiry(OnHang::stop, 1s);
     inquiry.begin_round(a_round(2));
