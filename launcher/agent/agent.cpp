@@ -220,7 +220,10 @@ void Agent::join_hosts() {
     CoordinatorRole::Settings& coordinator = settings.coordinator;
     coordinator.store = [this]() -> store::StoreServer& { return *store_; };
     coordinator.timeline = logs_.timeline();
-    coordinator.publish = [this](Outcome& outcome) { logs_.publish(outcome); };
+    coordinator.publish = [this](Outcome& outcome) {
+        logs_.publish(outcome);
+        onlookers_.note_end(hosts_->role(), outcome.text);
+    };
     coordinator.report_file = [this] {
         return logs_.writer().unresponsive() ? std::string() : logs_.tree().report_file();
     };

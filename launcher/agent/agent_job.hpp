@@ -43,7 +43,7 @@ inline RunFacts facts_of(const AgentJob& job) {
     return {.run_id = job.options.run_id,
             .command = job.options.program.command,
             .launcher_pid = job.launcher_pid,
-            .is_kept = job.options.logs.history && !job.options.hosts.serve_only,
+            .is_kept = job.options.logs.history,
             .is_judged = job.options.stop.on_hang != OnHang::ignore,
             .is_contained = job.options.stop.contain == Containment::pidns};
 }

@@ -181,6 +181,15 @@ void CoordinatorRole::tell_rows(RunView& view) const {
     std::ranges::sort(view.ranks, {}, &RankRow::rank);
 }
 
+void CoordinatorRole::tell_end(RunView& view) const {
+    view.attempt = round_.restarts + 1;
+    view.attempts = settings_.facts.attempts;
+    view.world_size = round_.table.world_size;
+    if (round_.table.find(round_.coordinator) == nullptr) view.ranks.clear();
+    tell_rows(view);
+    tell_verdict(view);
+}
+
 void CoordinatorRole::drop() {
     if (coordinator_) events_.remove(coordinator_->fd());
     coordinator_.reset();

@@ -71,6 +71,10 @@ void HostPart::show(Member& member, const ShowMessage& show, const Attempt* atte
     member.rows(std::move(answer));
 }
 
+void HostPart::tell_rows(Member& member, const WatchedWorkers& workers) const {
+    member.rows({.round = round_.round, .rows = rows_of(workers, Attempt::Time::clock::now())});
+}
+
 bool HostPart::tell_ends(Member& member, const AttemptEnd& end) const {
     bool is_fine = true;
     int ended = 0;

@@ -41,6 +41,8 @@ public:
     }
     // All of what has been recorded of them, when they have ended.
     void tell_timelines(Member& member, const WatchedWorkers& workers) const;
+    // How they are once they have ended.
+    void tell_rows(Member& member, const WatchedWorkers& workers) const;
     // Whether the order is a question about its ranks; it has been answered then, or will be.
     // `attempt`: null: nothing runs here.
     bool answer(Member& member, const MemberOrder& order, Attempt* attempt) const;

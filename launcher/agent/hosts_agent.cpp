@@ -333,6 +333,7 @@ void HostsAgent::end_part(const AttemptEnd& part, const WatchedWorkers& workers,
     if (!member_ && !part.survivors.empty()) return finish(contract::exit_host_lost, trouble);
     if (!member_) return;  // nobody asks any more
     if (welcome_->wants_timeline) part_.tell_timelines(*member_, workers);
+    part_.tell_rows(*member_, workers);
     const bool is_fine = part_.tell_ends(*member_, part) && trouble.empty();
     if (leaves_with_ != 0 && !exit_code_) {
         member_->leave();

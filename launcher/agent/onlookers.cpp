@@ -29,6 +29,12 @@ void Onlookers::receive_guest(const Attempt* attempt, CoordinatorRole* role) {
     if (!answers_by_) answers_by_ = now + RowInquiry::time_to_answer;
 }
 
+void Onlookers::note_end(const CoordinatorRole& role, std::string report) {
+    RunView view = door_.last_view();
+    role.tell_end(view);
+    door_.note_end(std::move(view), std::move(report));
+}
+
 void Onlookers::answer_waiting(const Attempt* attempt, const CoordinatorRole* role) {
     const Time now = Time::clock::now();
     if (!answers_by_ || (now < *answers_by_ && !role->has_rows(now))) return;

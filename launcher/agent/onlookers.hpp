@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,8 @@ public:
     // Those who wait for what other hosts have to show, once that is here, or next() has come.
     void answer_waiting(const Attempt* attempt, const CoordinatorRole* role);
     std::optional<Time> next() const { return answers_by_; }
+    // A job of several hosts has ended: what remains of it is how the ranks of all were.
+    void note_end(const CoordinatorRole& role, std::string report);
 
 private:
     static constexpr std::size_t most_waiting = 16;  // more are shown this host's ranks

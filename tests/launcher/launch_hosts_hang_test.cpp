@@ -224,6 +224,17 @@ TEST_F(LaunchHostsHang, OneHostShowsTheRanksOfAll) {
     EXPECT_THAT(shown(1, "   1  h2 "), HasSubstr("   1  h2 "));
     launchers[0].signal(SIGTERM);
     for (HostProgram& launcher : launchers) EXPECT_EQ(launcher.wait(20s).exit_code, 128 + SIGTERM);
+
+    run = nlohmann::json::parse(inspect(1, {"--json"}));
+    EXPECT_EQ(run["state"], "ended");
+    EXPECT_THAT(run["report"].get<std::string>(), HasSubstr("stopped by SIGTERM"));
+    EXPECT_EQ(run["hang"]["ranks"], nlohmann::json::array({2})) << launchers[0].err();
+    ASSERT_EQ(run["ranks"].size(), 3U) << run;
+    for (std::size_t rank = 0; rank < drill_ranks; ++rank) {
+        EXPECT_EQ(run["ranks"][rank]["host"], "h" + std::to_string(rank + 1));
+        EXPECT_EQ(run["ranks"][rank]["end"], "SIGTERM (signal 15)");
+        EXPECT_THAT(run["ranks"][rank]["call"].get<std::string>(), HasSubstr("drill_worker.cpp:"));
+    }
 }
 
 TEST_F(LaunchHostsHang, SaysNothingOfAPause) {

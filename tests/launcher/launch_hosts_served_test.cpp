@@ -88,6 +88,8 @@ TEST_F(LaunchHostsServed, ItsCoordinatorShowsTheRanksOfAll) {
     served.signal(SIGTERM);
     for (HostProgram& one : launchers) one.wait(20s);
     EXPECT_EQ(served.wait(20s).exit_code, 128 + SIGTERM);
+    EXPECT_THAT(inspect(), AllOf(HasSubstr("   0  h1 "), HasSubstr("   1  h2 "),
+                                 HasSubstr("SIGTERM (signal 15)")));
 }
 
 TEST_F(LaunchHostsServed, AFailureIsReportedAndCountedThere) {

@@ -8,6 +8,7 @@ namespace ddp::launcher {
 void RowInquiry::begin_round(const RoundMessage& round) {
     round_ = round;
     told_.clear();
+    ended_.clear();
     asked_.reset();
 }
 
@@ -20,10 +21,11 @@ std::optional<ShowMessage> RowInquiry::ask(Time now) {
 
 void RowInquiry::note(MemberId by, RowsMessage message) {
     const HostRanks* const host = round_.table.find(by);
+    const bool is_end = message.question == unasked;
     if (host == nullptr || by == round_.coordinator || message.round != round_.round ||
-        message.question != question_)
+        (!is_end && message.question != question_))
         return;
-    std::vector<RankRow>& rows = told_[by];
+    std::vector<RankRow>& rows = is_end ? ended_[by] : told_[by];
     rows.clear();
     std::ranges::stable_sort(message.rows, {}, &RankRow::rank);
     for (RankRow& row : message.rows) {
@@ -48,8 +50,12 @@ std::vector<MemberId> RowInquiry::others() const {
 std::vector<RankRow> RowInquiry::rows() const {
     std::vector<RankRow> all;
     for (const HostRanks& host : round_.table.hosts) {
-        const auto found = told_.find(host.member);
-        if (found != told_.end()) all.insert(all.end(), found->second.begin(), found->second.end());
+        for (const auto* const some : {&ended_, &told_}) {
+            const auto found = some->find(host.member);
+            if (found == some->end()) continue;
+            all.insert(all.end(), found->second.begin(), found->second.end());
+            break;
+        }
     }
     return all;
 }

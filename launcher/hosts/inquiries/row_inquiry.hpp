@@ -1,5 +1,5 @@
 // RowInquiry: what the other hosts of a round show of their ranks, asked for when somebody looks at
-// the job. Pure.
+// the job; and how these were once their workers had ended, which is told unasked. Pure.
 // Invariant: a member tells of those ranks alone that the round's table gives it, each once.
 #pragma once
 
@@ -28,12 +28,13 @@ public:
 
     // Whether no answer is to be waited for any more.
     bool is_answered(Time now) const;
-    // Of the last answers, by rank.
+    // Of hosts whose workers have ended how they were then, of others the last answers; by rank.
     std::vector<RankRow> rows() const;
 
 private:
     RoundMessage round_;
-    std::map<MemberId, std::vector<RankRow>> told_;  // of the last question
+    std::map<MemberId, std::vector<RankRow>> told_;   // of the last question
+    std::map<MemberId, std::vector<RankRow>> ended_;  // whose workers have
     std::uint64_t question_ = 0;
     std::optional<Time> asked_;  // while answers are waited for
 };

@@ -16,9 +16,10 @@ struct ShowMessage {
     std::uint64_t question = 0;
 };
 // Up. The rows name no hosts.
+inline constexpr std::uint64_t unasked = 0;  // the member's workers have ended
 struct RowsMessage {
     int round = 0;
-    std::uint64_t question = 0;
+    std::uint64_t question = unasked;
     std::vector<RankRow> rows = {};
 };
 

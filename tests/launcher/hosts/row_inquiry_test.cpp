@@ -102,6 +102,22 @@ TEST_F(Rows, OfAHostWhereNothingRunsAreNone) {
     EXPECT_THAT(shown(), ElementsAre("2 on h2"));
 }
 
+TEST_F(Rows, OfAHostWhoseWorkersHaveEndedAreAsTheyWereThen) {
+    tell(1, ask(), {0});
+    tell(1, unasked, {1, 0});
+    EXPECT_FALSE(inquiry_.is_answered(now_));
+    EXPECT_THAT(shown(), ElementsAre("0 on h1", "1 on h1"));
+    now_ += RowInquiry::time_to_answer;
+    const std::uint64_t question = ask();
+    tell(1, question, {});
+    tell(2, question, {2});
+    EXPECT_THAT(shown(), ElementsAre("0 on h1", "1 on h1", "2 on h2"));
+    inquiry_.begin_round(two_hosts(4));
+    EXPECT_THAT(shown(), IsEmpty());
+    tell(1, unasked, {0});
+    EXPECT_THAT(shown(), IsEmpty()) << "of a round before";
+}
+
 TEST_F(Rows, AreThoseThatAMemberHasAndEachOnce) {
     const std::uint64_t question = ask();
     tell(1, question, {0, 2, -1, 4, 0});
