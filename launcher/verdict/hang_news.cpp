@@ -35,8 +35,8 @@ bool is_settled(const Verdict& verdict, std::span<const RankState> ranks) {
            });
 }
 
-// Nothing has moved since the verdict, but that times begin anew, as where a host has stood still, or
-// that there is more patience: in an hour it would be found again.
+// Nothing has moved since the verdict, but that times begin anew, as where a host has stood still,
+// or that there is more patience: in an hour it would be found again.
 bool holds(const Verdict& verdict, std::span<const RankState> ranks, const Patience& usual,
            Verdict::Time now) {
     const auto later = judge(ranks, usual, now + std::chrono::hours{1});

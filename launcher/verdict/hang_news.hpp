@@ -27,8 +27,9 @@ public:
 
     bool is_wanted() const { return on_hang_ != OnHang::ignore; }
     // What is new, for the user; mostly nothing. Where ranks that a verdict speaks of are not known
-    // now, or nothing has moved but the clock, it stands, and ends nothing. `is_held_for_debugger`: some hold themselves for one, have
-    // been spoken of, and are waited for. `by_stacks`: as StackJudge's, where records say nothing.
+    // now, or nothing has moved but the clock, it stands, and ends nothing.
+    // `is_held_for_debugger`: some hold themselves for one, have been spoken of, and are waited
+    // for. `by_stacks`: as StackJudge's, where records say nothing.
     std::vector<std::string> consider(Time now, std::span<const RankState> ranks,
                                       const Patience& usual, bool is_held_for_debugger,
                                       const std::optional<Verdict>& by_stacks = std::nullopt);
