@@ -62,6 +62,7 @@ void CallShares::Account::add(const contract::OperationRecord& operation, Time r
     if (!waits_for_all(operation.call.kind)) return;
     recorded += inside;
     in_calls += inside;
+    longest_call = std::max(longest_call, inside);
     ++calls;
 }
 
@@ -103,8 +104,10 @@ std::optional<Paces> CallShares::take_paces(Time now, std::span<const RankState>
         RankPace& pace = paces.ranks.emplace_back();
         pace.rank = rank.rank;
         pace.pid = rank.record.pid;
-        pace.in_calls = std::chrono::duration<double>(own.in_calls) /
-                        std::chrono::duration<double>(own.recorded);
+        const Duration in_others = own.in_calls - own.longest_call;
+        const Duration recorded = std::max(own.recorded - own.longest_call, Duration(1));
+        pace.in_calls =
+            std::chrono::duration<double>(in_others) / std::chrono::duration<double>(recorded);
         for (const contract::GroupRecord& group : rank.record.groups) {
             if (is_in(group)) pace.groups.push_back(group.id);
         }

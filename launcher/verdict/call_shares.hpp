@@ -28,7 +28,8 @@ public:
     // all, nor of ranks on GPUs, which the host is ahead of. While ranks are in transfers or at a
     // checkpoint nothing counts.
     void note(Time now, std::span<const RankState> ranks, Time resumed);
-    // Of a stretch that has come to its end; another begins.
+    // Of a stretch that has come to its end; another begins. The longest call of each rank is left
+    // out: one long wait, as where rank 0 evaluates, makes nobody slow.
     std::optional<Paces> take_paces(Time now, std::span<const RankState> ranks);
 
 private:
@@ -38,6 +39,7 @@ private:
         std::optional<Time> last_ended = {};  // it has; nothing: it does not count
         Duration recorded{};
         Duration in_calls{};
+        Duration longest_call{};
         int calls = 0;
 
         void add(const contract::OperationRecord& operation, Time resumed);
