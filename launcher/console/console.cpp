@@ -16,6 +16,10 @@ constexpr std::size_t max_live_parts = 8;
 // Few messages, and less than the least credit of a stream (see Relay).
 constexpr std::size_t shown_at_once = 32 * 1024;
 
+LineStart start_of(const ScreenLines& lines) {
+    return lines.in_line() ? LineStart::continued : LineStart::fresh;
+}
+
 void make_earlier(std::optional<Console::Time>& time, Console::Time other) {
     time = time ? std::min(*time, other) : other;
 }
@@ -53,7 +57,6 @@ Console::Source& Console::source_of(StreamKey key) {
         source.writer = sink_of(key.stream).writer.get();
         source.prefix = prefix_for(key, *source.writer);
         source.raw = settings_.workers == 1 && source.prefix.empty();
-        source.cutter = LineCutter(CarriageReturns::collapse);
     }
     return source;
 }
@@ -66,20 +69,25 @@ void Console::take(const OutputMessage& message) {
     if (source.raw) {
         source.writer->put_raw(key, message.bytes);
     } else {
-        const LineStart start = source.cutter.in_line() ? LineStart::continued : LineStart::fresh;
-        const std::string lines = repeated_.without_repeated(source.cutter.feed(message.bytes),
-                                                             start == LineStart::continued);
-        source.writer->put(key, source.prefix, lines, start);
-        if (!lines.empty()) unfinished_.erase(key);
-        note_rest(key, source);
+        source.came_at = Clock::now();
+        const LineStart start = start_of(source.lines);
+        put(key, source, start, source.lines.feed(message.bytes));
     }
     sink.changed = true;
     sink.written_at = Clock::now();
     sink.queued.push_back({key, source.writer->output().accepted(), message.bytes.size()});
 }
 
+// Whole lines, and notes what is left.
+void Console::put(StreamKey key, Source& source, LineStart start, const std::string& text) {
+    const std::string lines = repeated_.without_repeated(text, start == LineStart::continued);
+    source.writer->put(key, source.prefix, lines, start);
+    if (!lines.empty()) unfinished_.erase(key);
+    note_rest(key, source);
+}
+
 void Console::note_rest(StreamKey key, Source& source) {
-    if (source.cutter.rest().empty()) {
+    if (source.lines.rows().empty()) {
         unfinished_.erase(key);
     } else if (unfinished_.insert(key).second) {
         source.rest_since = Clock::now();
@@ -91,8 +99,8 @@ void Console::end(StreamKey key, Source& source) {
     if (source.raw) {
         if (source.writer->open_line() == key) source.writer->put_raw(key, "\n");
     } else {
-        const LineStart start = source.cutter.in_line() ? LineStart::continued : LineStart::fresh;
-        source.writer->put(key, source.prefix, source.cutter.finish(), start);
+        const LineStart start = start_of(source.lines);
+        source.writer->put(key, source.prefix, source.lines.finish(), start);
     }
     sink_of(key.stream).changed = true;
     unfinished_.erase(key);
@@ -162,16 +170,22 @@ std::array<pollfd, 2> Console::wanted() const {
 // A line that is unfinished because its reader or another worker's lines are in the way is not to
 // be cut for that.
 std::optional<Console::Time> Console::part_due(StreamKey key, const Source& source) const {
+    if (source.lines.can_settle()) return source.came_at + part_time;
     const auto& open = source.writer->open_line();
-    if (source.writer->live() || source.cutter.redrawn() || (open && *open != key)) return {};
+    if (source.writer->live() || source.lines.redrawn() || (open && *open != key)) return {};
     const Sink& sink = sink_of(key.stream);
     const Time since = std::max(source.rest_since, sink.full_at);
     return std::min(std::max(since, sink.written_at) + part_time, since + longest_part_time);
 }
 
 void Console::show_part(StreamKey key, Source& source) {
-    const LineStart start = source.cutter.in_line() ? LineStart::continued : LineStart::fresh;
-    source.writer->put(key, source.prefix, source.cutter.take_rest(), start);
+    const LineStart start = start_of(source.lines);
+    if (source.lines.can_settle()) {
+        put(key, source, start, source.lines.settle());
+        sink_of(key.stream).changed = true;
+        return;
+    }
+    source.writer->put(key, source.prefix, source.lines.take_rest(), start);
     unfinished_.erase(key);
 }
 
@@ -235,10 +249,11 @@ std::vector<std::string> Console::live_lines(const Sink& sink, Time now) const {
     std::vector<std::string> lines;
     for (const StreamKey key : unfinished_) {
         const Source& source = sources_.at(key);
-        const bool due = source.cutter.redrawn() || now >= source.rest_since + part_time;
+        const bool due = source.lines.redrawn() || now >= source.rest_since + part_time;
         if (source.writer != sink.writer.get() || !due) continue;
-        lines.push_back(source.prefix + std::string(source.cutter.rest()));
-        if (lines.size() == max_live_parts) break;
+        for (const std::string_view row : source.lines.rows()) {
+            if (lines.size() < max_live_parts) lines.push_back(source.prefix + std::string(row));
+        }
     }
     const bool has_status = status_wanted_ && &sink == &sinks_.back();
     if (has_status && now >= started_at_ + quiet_time) lines.push_back(status());

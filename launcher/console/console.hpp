@@ -6,14 +6,15 @@
 // others, where it is redrawn until it ends; elsewhere it is written as far as it goes, as soon as
 // nobody else writes (after 2 s in any case) and nobody's unfinished line is in the way, and gets a
 // newline before its time only when another's whole line must come. Progress bars drawn with
-// carriage returns are redrawn on a terminal, and elsewhere only their last state is written.
+// carriage returns, also several below each other, are redrawn on a terminal, and elsewhere only
+// their last state is written.
 #pragma once
 
 #include "launcher/channel/channel.hpp"
-#include "launcher/channel/line_cutter.hpp"
 #include "launcher/console/line_writer.hpp"
 #include "launcher/console/output_rules.hpp"
 #include "launcher/console/repeated_errors.hpp"
+#include "launcher/console/screen_lines.hpp"
 
 #include <poll.h>
 
@@ -74,10 +75,11 @@ public:
 private:
     struct Source {
         LineWriter* writer = nullptr;
-        LineCutter cutter;
-        std::string prefix;
+        ScreenLines lines = ScreenLines();
+        std::string prefix = {};
         bool raw = false;
-        Time rest_since{};  // while the cutter has an unfinished line
+        Time came_at{};     // the last time that something came
+        Time rest_since{};  // while there is an unfinished line
     };
     struct Queued {
         StreamKey key;
@@ -102,6 +104,7 @@ private:
     std::string prefix_for(StreamKey key, const LineWriter& writer) const;
     void end(StreamKey key, Source& source);
     void note_rest(StreamKey key, Source& source);
+    void put(StreamKey key, Source& source, LineStart start, const std::string& text);
     void show_part(StreamKey key, Source& source);
     std::optional<Time> part_due(StreamKey key, const Source& source) const;
     void show_due_parts(Time now);

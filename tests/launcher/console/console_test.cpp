@@ -131,7 +131,40 @@ TEST_F(ConsoleTest, AProgressBarOnAPipeIsItsLastState) {
     run_later(console);
     EXPECT_EQ(read(), "");
     console.take(output(0, "\r30 %\n"));
+    EXPECT_EQ(read(), "") << "another bar may be drawn below it";
+    run_later(console, 2 * later);
     EXPECT_EQ(read(), "30 %\n");
+    console.take(output(0, "\r10 %\n"));
+    console.take(output(0, "done\n"));
+    EXPECT_EQ(read(), "30 %\n10 %\ndone\n");
+}
+
+TEST_F(ConsoleTest, ABarOnAPipeIsALineOnceItHasEndedWhateverOthersWrite) {
+    Console console = piped({.workers = 2});
+    console.take(output(0, "\r10 %\r100 %\n"));
+    console.take(output(1, "begun"));
+    const auto now = Console::Clock::now() + later;
+    console.take(output(1, " and done\n"));
+    ASSERT_TRUE(console.next_due());
+    EXPECT_LE(*console.next_due(), now);
+    console.run(now, std::nullopt);
+    EXPECT_EQ(read(), "begun and done\n100 %\n");
+    EXPECT_FALSE(console.next_due());
+}
+
+TEST_F(ConsoleTest, BarsWithinBarsOnAPipeAreTheirLastStates) {
+    Console console = piped({.workers = 2});
+    for (int i = 0; i < 5; ++i) {
+        const std::string number = std::to_string(i);
+        console.take(output(0, "\router " + number));
+        console.take(output(0, "\n"));
+        console.take(output(0, "\r  inner " + number));
+        console.take(output(0, "\x1b[A"));
+        run_later(console, (i + 1) * later);
+    }
+    EXPECT_EQ(read(), "");
+    console.take(output(0, ""));
+    EXPECT_EQ(read(), "outer 4\n  inner 4\n");
 }
 
 TEST_F(ConsoleTest, ThePrefixOnAPipeIsThatOfTeeOrTheTemplate) {
@@ -217,8 +250,20 @@ TEST_F(ConsoleOnATerminal, ProgressBarsAreRedrawnBelowOtherLines) {
     run_later(console, 2 * later);
     EXPECT_EQ(screen(), "[1] a line\n[0] 20 %\n[1] 50 %\n");
     console.take(output(1, "\r100 %\n", Stream::err));
+    run_later(console, 3 * later);
     console.finish();
     EXPECT_EQ(screen(), "[1] a line\n[1] 100 %\n[0] 20 %\n");
+}
+
+TEST_F(ConsoleOnATerminal, BarsWithinBarsAreRowsBelowEachOther) {
+    Console console = on_terminal({.workers = 2});
+    console.take(output(0, "\router 1\n\r  inner 1\x1b[A"));
+    console.take(output(1, "\rother"));
+    run_later(console);
+    EXPECT_EQ(screen(), "[0] outer 1\n[0]   inner 1\n[1] other\n");
+    console.take(output(0, "\n\r         \r\x1b[A\router 2"));
+    run_later(console, 2 * later);
+    EXPECT_EQ(screen(), "[0] outer 2\n[1] other\n");
 }
 
 TEST_F(ConsoleOnATerminal, ABarIsNotRedrawnTooOften) {
