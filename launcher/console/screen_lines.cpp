@@ -11,8 +11,8 @@ constexpr std::string_view csi = "\x1b[";
 constexpr std::string_view blanks = " \t";
 constexpr std::size_t longest_escape = 32;
 
-// The escape sequence at the start (ECMA-48: CSI, parameters, a final byte), or the byte that begins
-// none; nothing: it has not ended.
+// The escape sequence at the start (ECMA-48: CSI, parameters, a final byte), or the byte that
+// begins none; nothing: it has not ended.
 std::string_view escape_in(std::string_view text) {
     const std::string_view begin = text.substr(0, csi.size());
     if (begin != csi.substr(0, begin.size())) return text.substr(0, 1);
