@@ -39,6 +39,7 @@ bool is_settled(const Verdict& verdict, std::span<const RankState> ranks) {
 // or that there is more patience: in an hour it would be found again.
 bool holds(const Verdict& verdict, std::span<const RankState> ranks, const Patience& usual,
            Verdict::Time now) {
+    if (verdict.group == 0) return false;  // of which call it speaks is not known
     const auto later = judge(ranks, usual, now + std::chrono::hours{1});
     return later && later->is_same_as(verdict);
 }
