@@ -222,7 +222,7 @@ void Agent::join_hosts() {
     coordinator.timeline = logs_.timeline();
     coordinator.publish = [this](Outcome& outcome) {
         logs_.publish(outcome);
-        onlookers_.note_end(hosts_->role(), outcome.text);
+        onlookers_.note_end(hosts_->role(), outcome);
     };
     coordinator.report_file = [this] {
         return logs_.writer().unresponsive() ? std::string() : logs_.tree().report_file();

@@ -16,6 +16,13 @@ namespace {
 // Of a round whose end nobody was to blame for.
 constexpr const char* started_again = "hosts came or went: the workers were started again";
 
+// Those of this host are there.
+void add_rows(RunView& view, std::vector<RankRow> others) {
+    view.has_asked_hosts = true;
+    std::ranges::move(others, std::back_inserter(view.ranks));
+    std::ranges::sort(view.ranks, {}, &RankRow::rank);
+}
+
 }  // namespace
 
 CoordinatorRole::CoordinatorRole(Settings settings, Poller& events, Poller::Tag tag)
@@ -175,19 +182,18 @@ bool CoordinatorRole::ask_for_rows(Time now) {
 }
 
 void CoordinatorRole::tell_rows(RunView& view) const {
-    if (!coordinator_) return;
-    view.has_asked_hosts = true;
-    std::ranges::move(inquiries_.rows.rows(), std::back_inserter(view.ranks));
-    std::ranges::sort(view.ranks, {}, &RankRow::rank);
+    if (coordinator_) add_rows(view, inquiries_.rows.rows());
 }
 
-void CoordinatorRole::tell_end(RunView& view) const {
+void CoordinatorRole::tell_end(RunView& view, bool is_fine) const {
+    if (round_.round == 0) return;  // a successor's, before a round of its own
     view.attempt = round_.restarts + 1;
     view.attempts = settings_.facts.attempts;
     view.world_size = round_.table.world_size;
     if (round_.table.find(round_.coordinator) == nullptr) view.ranks.clear();
-    tell_rows(view);
+    add_rows(view, inquiries_.rows.rows_at_end());
     tell_verdict(view);
+    if (is_fine) view.hang.reset();  // those it speaks of have told no more
 }
 
 void CoordinatorRole::drop() {

@@ -73,8 +73,9 @@ public:
     // Whether all have answered, or had their time.
     bool has_rows(Time now) const { return inquiries_.rows.is_answered(now); }
     void tell_rows(RunView& view) const;  // what they have; those of this host are there
-    // How the round was when it had ended. `view`: of this host's ranks then.
-    void tell_end(RunView& view) const;
+    // How the round was when it had ended. `view`: of this host's ranks then. `is_fine`: nobody was
+    // to blame.
+    void tell_end(RunView& view, bool is_fine) const;
     // Another host coordinates: nobody finds this one any more, if anybody did.
     void end();
 

@@ -29,10 +29,10 @@ void Onlookers::receive_guest(const Attempt* attempt, CoordinatorRole* role) {
     if (!answers_by_) answers_by_ = now + RowInquiry::time_to_answer;
 }
 
-void Onlookers::note_end(const CoordinatorRole& role, std::string report) {
+void Onlookers::note_end(const CoordinatorRole& role, const Outcome& outcome) {
     RunView view = door_.last_view();
-    role.tell_end(view);
-    door_.note_end(std::move(view), std::move(report));
+    role.tell_end(view, outcome.exit_code == 0);
+    door_.note_end(std::move(view), outcome.text);
 }
 
 void Onlookers::answer_waiting(const Attempt* attempt, const CoordinatorRole* role) {

@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,7 +33,7 @@ public:
     void answer_waiting(const Attempt* attempt, const CoordinatorRole* role);
     std::optional<Time> next() const { return answers_by_; }
     // A job of several hosts has ended: what remains of it is how the ranks of all were.
-    void note_end(const CoordinatorRole& role, std::string report);
+    void note_end(const CoordinatorRole& role, const Outcome& outcome);
 
 private:
     static constexpr std::size_t most_waiting = 16;  // more are shown this host's ranks

@@ -71,7 +71,9 @@ void Console::take(const OutputMessage& message) {
     } else {
         source.came_at = Clock::now();
         const LineStart start = start_of(source.lines);
-        put(key, source, start, source.lines.feed(message.bytes));
+        const std::string lines = source.lines.feed(message.bytes);
+        if (!lines.empty()) settle_other(key, source);
+        put(key, source, start, lines);
     }
     sink.changed = true;
     sink.written_at = Clock::now();
@@ -86,8 +88,23 @@ void Console::put(StreamKey key, Source& source, LineStart start, const std::str
     note_rest(key, source);
 }
 
+void Console::settle(StreamKey key, Source& source) {
+    const LineStart start = start_of(source.lines);
+    put(key, source, start, source.lines.settle());
+    sink_of(key.stream).changed = true;
+}
+
+// A bar that has ended on stderr comes before what the rank prints then.
+void Console::settle_other(StreamKey key, const Source& source) {
+    key.stream = key.stream == Stream::out ? Stream::err : Stream::out;
+    const auto found = sources_.find(key);
+    if (found == sources_.end() || found->second.writer != source.writer) return;
+    if (found->second.lines.settles() == ScreenLines::Settles::soon) settle(key, found->second);
+}
+
 void Console::note_rest(StreamKey key, Source& source) {
-    if (source.lines.rows().empty()) {
+    const bool settles = source.lines.settles() != ScreenLines::Settles::never;
+    if (source.lines.rows().empty() && !settles) {
         unfinished_.erase(key);
     } else if (unfinished_.insert(key).second) {
         source.rest_since = Clock::now();
@@ -170,21 +187,20 @@ std::array<pollfd, 2> Console::wanted() const {
 // A line that is unfinished because its reader or another worker's lines are in the way is not to
 // be cut for that.
 std::optional<Console::Time> Console::part_due(StreamKey key, const Source& source) const {
-    if (source.lines.can_settle()) return source.came_at + part_time;
+    const Sink& sink = sink_of(key.stream);
+    if (const auto settles = source.lines.settles(); settles != ScreenLines::Settles::never) {
+        const bool is_soon = settles == ScreenLines::Settles::soon;
+        return std::max(source.came_at, sink.full_at) + (is_soon ? part_time : longest_part_time);
+    }
     const auto& open = source.writer->open_line();
     if (source.writer->live() || source.lines.redrawn() || (open && *open != key)) return {};
-    const Sink& sink = sink_of(key.stream);
     const Time since = std::max(source.rest_since, sink.full_at);
     return std::min(std::max(since, sink.written_at) + part_time, since + longest_part_time);
 }
 
 void Console::show_part(StreamKey key, Source& source) {
+    if (source.lines.settles() != ScreenLines::Settles::never) return settle(key, source);
     const LineStart start = start_of(source.lines);
-    if (source.lines.can_settle()) {
-        put(key, source, start, source.lines.settle());
-        sink_of(key.stream).changed = true;
-        return;
-    }
     source.writer->put(key, source.prefix, source.lines.take_rest(), start);
     unfinished_.erase(key);
 }

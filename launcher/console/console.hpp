@@ -105,6 +105,8 @@ private:
     void end(StreamKey key, Source& source);
     void note_rest(StreamKey key, Source& source);
     void put(StreamKey key, Source& source, LineStart start, const std::string& text);
+    void settle(StreamKey key, Source& source);
+    void settle_other(StreamKey key, const Source& source);
     void show_part(StreamKey key, Source& source);
     std::optional<Time> part_due(StreamKey key, const Source& source) const;
     void show_due_parts(Time now);

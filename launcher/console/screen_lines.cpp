@@ -10,20 +10,24 @@ namespace {
 constexpr std::string_view csi = "\x1b[";
 constexpr std::string_view blanks = " \t";
 constexpr std::size_t longest_escape = 32;
+constexpr std::size_t longest_blank = 4096;  // what is longer is no cleared bar
 
 // The escape sequence at the start (ECMA-48: CSI, parameters, a final byte), or the byte that
 // begins none; nothing: it has not ended.
 std::string_view escape_in(std::string_view text) {
     const std::string_view begin = text.substr(0, csi.size());
     if (begin != csi.substr(0, begin.size())) return text.substr(0, 1);
-    const auto is_final = [](char byte) { return byte >= '@' && byte <= '~'; };
-    const auto found = std::ranges::find_if(text.substr(begin.size()), is_final);
-    if (found != text.end()) return {text.begin(), found + 1};
-    return text.size() < longest_escape ? std::string_view{} : text.substr(0, 1);
+    const auto is_parameter = [](char byte) { return byte >= ' ' && byte <= '?'; };
+    const auto found = std::ranges::find_if_not(text.substr(begin.size()), is_parameter);
+    if (found == text.end())
+        return text.size() < longest_escape ? std::string_view{} : text.substr(0, 1);
+    const bool is_final = *found >= '@' && *found <= '~';
+    return is_final ? std::string_view{text.begin(), found + 1} : text.substr(0, 1);
 }
 
 // Nothing of it can be seen.
 bool is_blank(std::string_view text) {
+    if (text.size() > longest_blank) return false;
     while (!text.empty()) {
         const std::string_view escape = escape_in(text);
         const bool is_escape = escape.size() > 1;
@@ -76,10 +80,27 @@ std::size_t ScreenLines::take_escape(std::string_view bytes, std::string& out) {
         pending_ = bytes;
     } else if (up > 0) {
         move_up(up, out);
-    } else {
+    } else if (!erase(escape)) {
         write(escape, out);
     }
     return escape.size();
+}
+
+// Where nothing is drawn again these are bytes as all others.
+bool ScreenLines::erase(std::string_view escape) {
+    Row& row = rows_[cursor_];
+    const bool is_drawn = has_returned_ || row.is_bar || row.is_moved || rows_.size() > 1;
+    if (!is_drawn) return false;
+    if (escape == "\x1b[G" || escape == "\x1b[1G") {
+        has_returned_ = is_at_start_ = true;
+    } else if (escape == "\x1b[2K" ||
+               (is_at_start_ && (escape == "\x1b[K" || escape == "\x1b[0K"))) {
+        row.text.clear();
+        row.is_bar = true;
+    } else {
+        return false;
+    }
+    return true;
 }
 
 void ScreenLines::write(std::string_view text, std::string& out) {
@@ -90,13 +111,13 @@ void ScreenLines::write(std::string_view text, std::string& out) {
     }
     Row& row = rows_[cursor_];
     if (is_at_start_) {
-        row.is_bar = has_returned_ || (row.is_bar && !is_blank(row.text));
+        row.is_bar = has_returned_;
         row.text.clear();
     }
     is_at_start_ = has_returned_ = false;
     texts_ += begins ? 1 : 0;
     row.text += text;
-    if (row.text.size() < limit_) return;
+    if (row.text.size() < (rows_.size() > 1 ? limit_ / most_rows : limit_)) return;
     settle_above(out);
     out += std::exchange(rows_[cursor_].text, {});
     in_line_ = true;
@@ -115,7 +136,7 @@ void ScreenLines::end_row(std::string& out) {
 }
 
 void ScreenLines::move_up(std::size_t count, std::string& out) {
-    is_at_start_ = has_returned_ = false;
+    has_returned_ = false;
     count = std::min(count, most_rows - 1);
     for (; cursor_ < count; ++cursor_) {
         if (rows_.size() == most_rows) break;
@@ -148,8 +169,9 @@ void ScreenLines::settle_above(std::string& out) {
     cursor_ = 0;
 }
 
-bool ScreenLines::can_settle() const {
-    return cursor_ > 0 && is_last() && is_blank(rows_[cursor_].text);
+ScreenLines::Settles ScreenLines::settles() const {
+    if (cursor_ == 0 || !is_last()) return Settles::never;
+    return is_blank(rows_[cursor_].text) ? Settles::soon : Settles::late;
 }
 
 std::string ScreenLines::settle() {
@@ -162,7 +184,8 @@ std::string ScreenLines::finish() {
     std::string out;
     if (!pending_.empty()) write(std::exchange(pending_, {}), out);
     rows_[cursor_].ends_in_return = std::exchange(has_returned_, false);
-    const bool is_open = in_line_ || !rows_.back().text.empty() || rows_.back().ends_in_return;
+    const bool is_in_part = in_line_ && rows_.size() == 1;
+    const bool is_open = is_in_part || !rows_.back().text.empty() || rows_.back().ends_in_return;
     cursor_ = rows_.size() - 1;
     settle_above(out);
     if (is_open) put(rows_.front(), out);

@@ -1,7 +1,8 @@
 // ScreenLines: a worker's output as whole lines, of which nothing is left but what a terminal would
 // still show: of progress bars, which are drawn again after '\r', the last state; of bars within
-// bars, which move the cursor up to the outer one (ESC [ A), that of each. A bar that has ended may
-// be the outer one of a bar that begins, so it is held until it is known.
+// bars, which move the cursor up to the outer one (ESC [ A), that of each; of one that was cleared
+// nothing. A bar that has ended may be the outer one of a bar that begins, so it is held until it
+// is known, or until who calls is tired of it.
 //
 //   rows_    the unfinished line, or bars, the cursor in one of them
 //   '\n'     of a bar, moves the cursor to a row below, which is made where there is none; else the
@@ -10,7 +11,7 @@
 //            the row below is no bar, or is drawn again, or ends
 //
 // Invariant: what is neither drawn again nor moved over comes out as it came, with a newline at the
-// end, a line longer than the limit in pieces.
+// end, a line longer than the limit in pieces. Memory is bounded by twice the limit.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,10 @@ public:
 
     // Takes bytes; returns what is complete: lines with their newlines, maybe none.
     std::string feed(std::string_view bytes);
-    // A bar has ended, and nothing has come since: when that lasts, settle() returns it.
-    bool can_settle() const;
+    // Bars have ended, above the cursor: when nothing comes, settle() returns them. Soon: nor has
+    // anything been written below.
+    enum class Settles { never, late, soon };
+    Settles settles() const;
     std::string settle();
     // At end of file: what is left, with newlines.
     std::string finish();
@@ -48,7 +51,7 @@ private:
     struct Row {
         std::string text = {};
         bool is_bar = false;    // it was drawn again
-        bool is_new = true;     // the cursor has not come back from it yet
+        bool is_new = true;     // the cursor has not come up from it yet
         bool is_moved = false;  // it lies above all that is known: the cursor was moved there
         bool ends_in_return = false;
     };
@@ -56,6 +59,7 @@ private:
 
     bool is_last() const { return cursor_ + 1 == rows_.size(); }
     std::size_t take_escape(std::string_view bytes, std::string& out);
+    bool erase(std::string_view escape);
     void write(std::string_view text, std::string& out);
     void end_row(std::string& out);
     void move_up(std::size_t count, std::string& out);
@@ -68,7 +72,7 @@ private:
     std::size_t cursor_ = 0;     // its row
     std::size_t texts_ = 0;      // that were begun there since the cursor came
     bool has_returned_ = false;  // '\r' was the last that came
-    bool is_at_start_ = true;    // of the row: it, or '\n', was
+    bool is_at_start_ = true;    // of its row: what comes overwrites that
     bool in_line_ = false;       // of the first row
     std::string pending_;        // an escape sequence that has not ended
 };

@@ -59,6 +59,7 @@ void CallShares::Account::add(const contract::OperationRecord& operation, Time r
     const Duration inside = std::max(ended - std::max(operation.started, before), Duration(0));
     if (computed > longest || inside > longest) return;
     recorded += computed;
+    longest_computed = std::max(longest_computed, computed);
     if (!waits_for_all(operation.call.kind)) return;
     recorded += inside;
     in_calls += inside;
@@ -105,7 +106,8 @@ std::optional<Paces> CallShares::take_paces(Time now, std::span<const RankState>
         pace.rank = rank.rank;
         pace.pid = rank.record.pid;
         const Duration in_others = own.in_calls - own.longest_call;
-        const Duration recorded = std::max(own.recorded - own.longest_call, Duration(1));
+        const Duration longest = own.longest_call + own.longest_computed;
+        const Duration recorded = std::max(own.recorded - longest, Duration(1));
         pace.in_calls =
             std::chrono::duration<double>(in_others) / std::chrono::duration<double>(recorded);
         for (const contract::GroupRecord& group : rank.record.groups) {

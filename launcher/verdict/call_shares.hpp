@@ -29,7 +29,7 @@ public:
     // checkpoint nothing counts.
     void note(Time now, std::span<const RankState> ranks, Time resumed);
     // Of a stretch that has come to its end; another begins. The longest call of each rank is left
-    // out: one long wait, as where rank 0 evaluates, makes nobody slow.
+    // out, and what it computed for longest: that rank 0 evaluates once makes it not slow.
     std::optional<Paces> take_paces(Time now, std::span<const RankState> ranks);
 
 private:
@@ -40,6 +40,7 @@ private:
         Duration recorded{};
         Duration in_calls{};
         Duration longest_call{};
+        Duration longest_computed{};  // between two of them
         int calls = 0;
 
         void add(const contract::OperationRecord& operation, Time resumed);

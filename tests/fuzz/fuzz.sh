@@ -10,7 +10,7 @@ seconds=${1:-60}
 at_once=$(nproc)
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-all=(channel checkpoint_files control_page error_file host_link job_description link option_values region_contents region_header store_client store_server)
+all=(channel checkpoint_files control_page error_file host_link job_description link option_values region_contents region_header screen_lines store_client store_server)
 names=("${@:-${all[@]}}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -41,7 +41,7 @@ parts=(
     "runtime/checkpoint crc durable_file files manifest staging state_dict"
     "launcher/agent/attempt progress_watch"
     "launcher/channel channel"
-    "launcher/console line_prefix"
+    "launcher/console line_prefix screen_lines"
     "launcher/hosts/start job_description"
     "launcher/hosts/inquiries hang_inquiry slow_inquiry"
     "launcher/hosts job_token tls_session"
@@ -68,7 +68,7 @@ write_units() {
         fi
         while read -r folder; do
             mapfile -t names < <(find "$root/$folder" -maxdepth 1 -name '*.cpp' ! -name '*_cuda.cpp' -printf '%f\n' | sed 's/[.]cpp$//' | sort)
-            write_unit "$folder" "${names[@]}"
+            [ ${#names[@]} -eq 0 ] || write_unit "$folder" "${names[@]}"
         done < <(cd "$root" && find "${part%/\*}" -type d)
     done
 }

@@ -47,10 +47,15 @@ std::vector<MemberId> RowInquiry::others() const {
     return members;
 }
 
-std::vector<RankRow> RowInquiry::rows() const {
+std::vector<RankRow> RowInquiry::rows() const { return of_first({&ended_, &told_}); }
+
+std::vector<RankRow> RowInquiry::rows_at_end() const { return of_first({&ended_}); }
+
+// Of each host what the first of these has.
+std::vector<RankRow> RowInquiry::of_first(std::initializer_list<const Told*> told) const {
     std::vector<RankRow> all;
     for (const HostRanks& host : round_.table.hosts) {
-        for (const auto* const some : {&ended_, &told_}) {
+        for (const Told* const some : told) {
             const auto found = some->find(host.member);
             if (found == some->end()) continue;
             all.insert(all.end(), found->second.begin(), found->second.end());

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <vector>
@@ -30,11 +31,16 @@ public:
     bool is_answered(Time now) const;
     // Of hosts whose workers have ended how they were then, of others the last answers; by rank.
     std::vector<RankRow> rows() const;
+    // Of the former alone: a host that was lost has told nothing of its end.
+    std::vector<RankRow> rows_at_end() const;
 
 private:
+    using Told = std::map<MemberId, std::vector<RankRow>>;
+    std::vector<RankRow> of_first(std::initializer_list<const Told*> told) const;
+
     RoundMessage round_;
-    std::map<MemberId, std::vector<RankRow>> told_;   // of the last question
-    std::map<MemberId, std::vector<RankRow>> ended_;  // whose workers have
+    Told told_;   // of the last question
+    Told ended_;  // whose workers have
     std::uint64_t question_ = 0;
     std::optional<Time> asked_;  // while answers are waited for
 };

@@ -152,6 +152,27 @@ TEST_F(ConsoleTest, ABarOnAPipeIsALineOnceItHasEndedWhateverOthersWrite) {
     EXPECT_FALSE(console.next_due());
 }
 
+// As where a bar is on stderr, and print() comes after it.
+TEST_F(ConsoleTest, ABarThatHasEndedComesBeforeWhatItsRankPrintsThen) {
+    Console console({.workers = 2}, write_end_.get(), write_end_.get());
+    console.take(output(0, "\r10 %\r100 %\n", Stream::err));
+    console.take(output(1, "\r50 %\n", Stream::err));
+    console.take(output(0, "loss 0.1\n"));
+    EXPECT_EQ(read(), "100 %\nloss 0.1\n");
+}
+
+TEST_F(ConsoleTest, ALineThatABarHasEndedAndClearedIsInNobodysWay) {
+    Console console = piped({.workers = 2});
+    console.take(output(0, "Loading"));
+    run_later(console);
+    console.take(output(0, "\r       \r\n"));
+    console.take(output(1, "Password: "));
+    ASSERT_TRUE(console.next_due());
+    run_later(console, 2 * later);
+    run_later(console, 40 * later);
+    EXPECT_EQ(read(), "Loading\r       \r\nPassword: ");
+}
+
 TEST_F(ConsoleTest, BarsWithinBarsOnAPipeAreTheirLastStates) {
     Console console = piped({.workers = 2});
     for (int i = 0; i < 5; ++i) {

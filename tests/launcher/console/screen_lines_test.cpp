@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using Settles = ScreenLines::Settles;
 
 // What comes out of the text, cut in two anywhere, and at every byte.
 void expect_lines(const std::string& text, const std::string& lines, const std::string& last = "") {
@@ -67,10 +68,10 @@ TEST(ScreenLines, ABarThatHasEndedIsHeldUntilItIsKnownToBeNoOuterOne) {
     ScreenLines screen;
     EXPECT_EQ(screen.feed("\r99 %\r100 %\n"), "");
     EXPECT_THAT(screen.rows(), ElementsAre("100 %"));
-    EXPECT_TRUE(screen.can_settle());
+    EXPECT_EQ(screen.settles(), Settles::soon);
     EXPECT_EQ(screen.settle(), "100 %\n");
     EXPECT_THAT(screen.rows(), IsEmpty());
-    EXPECT_FALSE(screen.can_settle());
+    EXPECT_EQ(screen.settles(), Settles::never);
     EXPECT_FALSE(screen.redrawn());
     EXPECT_EQ(screen.feed("\r100 %\nplain"), "100 %\n");
     EXPECT_THAT(screen.rows(), ElementsAre("plain"));
@@ -95,10 +96,10 @@ TEST(ScreenLines, ABarWithinABarLeavesTheLastStateOfEach) {
     }
     ScreenLines screen;
     EXPECT_EQ(screen.feed(text), "");
-    EXPECT_FALSE(screen.can_settle());
+    EXPECT_EQ(screen.settles(), Settles::never);
     EXPECT_THAT(screen.rows(), ElementsAre("outer 2"));
     EXPECT_EQ(screen.feed("\router 3\n"), "");
-    EXPECT_TRUE(screen.can_settle());
+    EXPECT_EQ(screen.settles(), Settles::soon);
     EXPECT_EQ(screen.feed("done\n"), "outer 3\ndone\n");
     expect_lines(text + "\router 3\ndone\n", "outer 3\ndone\n");
     expect_lines(text + "\router 3\n", "", "outer 3\n");
@@ -111,7 +112,7 @@ TEST(ScreenLines, BothAreThereWhileTheyGrow) {
     EXPECT_THAT(screen.rows(), ElementsAre("outer 0", "  inner 0"));
     screen.feed("\n\r  inner 1");
     EXPECT_THAT(screen.rows(), ElementsAre("outer 0", "  inner 1"));
-    EXPECT_FALSE(screen.can_settle());
+    EXPECT_EQ(screen.settles(), Settles::late) << "should it stay there";
     screen.feed("\x1b[A\router 1\n\n\r    third\x1b[2A");
     EXPECT_THAT(screen.rows(), ElementsAre("outer 1", "  inner 1", "    third"));
 }
@@ -126,15 +127,57 @@ TEST(ScreenLines, AnInnerBarThatStaysIsALineOfItsOwn) {
     expect_lines(text + "\n", "  inner 1\n  inner 2\n  inner 3\n", "outer 3\n");
 }
 
+// Both are cleared, in any order, and drawn again below it.
+TEST(ScreenLines, WhatIsWrittenBetweenBarsIsALine) {
+    const std::string bars = "\router 1\n\r  inner 1\x1b[A";
+    const std::string drawn = "\router 2\n\r  inner 2\x1b[A";
+    expect_lines(bars + "\r       \r\n\r         \r\x1b[Atext\n" + drawn, "text\n",
+                 "outer 2\n  inner 2\n");
+    expect_lines(bars + "\n\r         \r\x1b[A\r       \rtext\n" + drawn, "text\n",
+                 "outer 2\n  inner 2\n");
+    expect_lines("\r10 %\r    \rtext\n\r20 %\r30 %\n", "text\n", "30 %\n");
+}
+
 // As rich draws its own: rows again and again, up from the last one.
 TEST(ScreenLines, RowsThatAreDrawnAnewStayRows) {
     const std::string again = "\r\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2K";
     ScreenLines screen;
     EXPECT_EQ(screen.feed("one\ntwo\nthree"), "one\ntwo\n") << "nothing is known of it";
-    EXPECT_EQ(screen.feed("\r\x1b[2A\rone 2\n\rtwo 2\n\rthree 2"), "");
-    EXPECT_EQ(screen.feed("\r\x1b[2A\rone 3\n\rtwo 3\n\rthree 3"), "");
+    EXPECT_EQ(screen.feed(again + "one 2\ntwo 2\nthree 2"), "");
+    EXPECT_EQ(screen.feed(again + "one 3\ntwo 3\nthree 3"), "");
     EXPECT_THAT(screen.rows(), ElementsAre("one 3", "two 3", "three 3"));
     EXPECT_EQ(screen.feed("\nend\n"), "one 3\ntwo 3\nthree 3\nend\n");
+}
+
+TEST(ScreenLines, RowsAreWrittenOverFromTheirBeginning) {
+    expect_lines("a 1\nb 1\n\x1b[2Aa 2\nb 2\n\x1b[2Aa 3\nb 3\n", "a 1\nb 1\n", "a 3\nb 3\n");
+    expect_lines("\rbar 10 %\x1b[Gbar\x1b[K 20 %\n", "", "bar\x1b[K 20 %\n");
+}
+
+TEST(ScreenLines, ABarBelowOneThatHasEndedDoesNotHoldItForEver) {
+    ScreenLines screen;
+    screen.feed("\r99 %\r100 %\n\r0 %");
+    EXPECT_EQ(screen.settles(), Settles::late);
+    EXPECT_EQ(screen.settle(), "100 %\n");
+    EXPECT_EQ(screen.settles(), Settles::never);
+    EXPECT_THAT(screen.rows(), ElementsAre("0 %"));
+    EXPECT_TRUE(screen.redrawn());
+    screen.feed("\n\r  inner\x1b[A\router\n");
+    screen.feed("Saving... ");
+    EXPECT_EQ(screen.settles(), Settles::late);
+    EXPECT_EQ(screen.settle(), "outer\n");
+    EXPECT_FALSE(screen.redrawn());
+    EXPECT_EQ(screen.take_rest(), "Saving... ");
+}
+
+TEST(ScreenLines, WhatIsNoEscapeSequenceIsText) {
+    expect_lines("\x1b[\n12\n34\n", "\x1b[\n12\n34\n");
+    expect_lines(
+        "\x1b[1\x01"
+        "A\n",
+        "\x1b[1\x01"
+        "A\n");
+    expect_lines("\x1b[" + std::string(40, '1') + "A\n", "\x1b[" + std::string(40, '1') + "A\n");
 }
 
 TEST(ScreenLines, RowsAreNoMoreThanATerminalHas) {
@@ -166,6 +209,10 @@ TEST(ScreenLines, ALineWhoseBeginningIsOutGoesBackToItsStartBeforeItsLastState) 
     screen.take_rest();
     EXPECT_EQ(screen.feed("\r10 %\r20 %"), "");
     EXPECT_EQ(screen.feed("\nnext\n"), "\r20 %\nnext\n");
+    screen.feed("begin");
+    screen.take_rest();
+    EXPECT_EQ(screen.feed("\r10 %\n"), "");
+    EXPECT_EQ(screen.finish(), "\r10 %\n");
     screen.feed("begin");
     screen.take_rest();
     EXPECT_EQ(screen.feed("\x1b[A\rup"), "\n");

@@ -112,6 +112,7 @@ TEST_F(Rows, OfAHostWhoseWorkersHaveEndedAreAsTheyWereThen) {
     tell(1, question, {});
     tell(2, question, {2});
     EXPECT_THAT(shown(), ElementsAre("0 on h1", "1 on h1", "2 on h2"));
+    EXPECT_EQ(inquiry_.rows_at_end().size(), 2U) << "the second host may be lost";
     inquiry_.begin_round(two_hosts(4));
     EXPECT_THAT(shown(), IsEmpty());
     tell(1, unasked, {0});
