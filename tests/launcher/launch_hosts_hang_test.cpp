@@ -225,7 +225,8 @@ TEST_F(LaunchHostsHang, OneHostShowsTheRanksOfAll) {
     launchers[0].signal(SIGTERM);
     for (HostProgram& launcher : launchers) EXPECT_EQ(launcher.wait(20s).exit_code, 128 + SIGTERM);
 
-    run = nlohmann::json::parse(inspect(1, {"--json"}));
+    // By its name, as root is shown jobs of other tests, too.
+    run = nlohmann::json::parse(inspect(1, {"--json", run["run_id"].get<std::string>()}));
     EXPECT_EQ(run["state"], "ended");
     EXPECT_THAT(run["report"].get<std::string>(), HasSubstr("stopped by SIGTERM"));
     EXPECT_EQ(run["hang"]["ranks"], nlohmann::json::array({2})) << launchers[0].err();

@@ -70,15 +70,17 @@ TEST_F(LaunchHostsServed, WorkersMayRunOnItsHostToo) {
 
 TEST_F(LaunchHostsServed, ItsCoordinatorShowsTheRanksOfAll) {
     const Words own_runs{"XDG_RUNTIME_DIR=" + files_.path()};
-    HostProgram served = launch(world_, server, with_endpoint({"--serve-only", "--nnodes=2"}), {},
-                                {.environment = own_runs});
+    HostProgram served =
+        launch(world_, server, with_endpoint({"--serve-only", "--nnodes=2", "--rdzv-id=served"}),
+               {}, {.environment = own_runs});
     ASSERT_TRUE(served.wait_for_error("no job token")) << served.err();
+    // By its name, as root is shown jobs of other tests, too.
     const auto inspect = [&] {
-        return world_.run(server, {DDP_LAUNCH, "inspect"}, own_runs).wait().out;
+        return world_.run(server, {DDP_LAUNCH, "inspect", "served"}, own_runs).wait().out;
     };
     EXPECT_THAT(inspect(), HasSubstr("(a coordinator without workers)\nrunning for "));
     std::vector<HostProgram> launchers =
-        launch_both({"--nnodes=2"}, bash("echo runs; exec sleep 60"));
+        launch_both({"--nnodes=2", "--rdzv-id=served"}, bash("echo runs; exec sleep 60"));
     for (HostProgram& one : launchers) ASSERT_TRUE(one.wait_for_output("runs")) << one.err();
     // A busy host may not answer in time.
     std::string all;
