@@ -264,6 +264,22 @@ except KeyboardInterrupt:
         self.assertFalse(self.lives(worker))
         self.program.communicate()
 
+    def test_an_interrupt_while_it_is_started_ends_it_too(self):
+        self.program_text = """
+import os, signal, subprocess, time
+start = subprocess.Popen
+def start_and_be_interrupted(*words, **options):
+    process = start(*words, **options)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.5)
+    return process
+subprocess.Popen = start_and_be_interrupted
+""" + self.program_text
+        worker = self.start()
+        self.assertEqual(self.program.stdout.readline(), "caught\n")
+        self.assertFalse(self.lives(worker))
+        self.program.communicate()
+
     def test_ctrl_c_at_its_terminal_does_the_same(self):
         pid, terminal = pty.fork()
         if pid == 0:

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import List, Mapping, Optional
@@ -77,31 +78,70 @@ class Job:
     """A ddp-launch with a link to this process: contract/host_link.hpp. Left by an exception it ends the job first."""
 
     def __init__(self, words: List[str], environment: Mapping[str, str], shutdown_timeout: float) -> None:
-        self._path = words[0]
+        self._words = words
+        self._environment = environment
         self._longest_stop = shutdown_timeout + _SLACK
+        self._starting = threading.Lock()
+        self._is_left = False
+        self._problem: Optional[BaseException] = None
+        self._process: Optional[subprocess.Popen] = None
+        self._results: Optional[socket.socket] = None
+
+    def __enter__(self) -> "Job":
+        """Another thread starts it, as a signal handler's exception may come between any two steps of the main one."""
+        try:
+            starter = threading.Thread(target=self._start)
+            starter.start()
+            starter.join()
+            if self._problem is not None:
+                raise self._problem
+            return self
+        except BaseException:
+            self._leave()
+            self._end(signal.SIGINT)
+            raise
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._is_left:
+                return
+            try:
+                self._process = self._started()
+            except BaseException as error:
+                self._problem = error
+
+    def _leave(self) -> None:
+        """Once this has returned it has been started, or never will be."""
+        while not self._is_left:
+            try:
+                with self._starting:
+                    self._is_left = True
+            except KeyboardInterrupt:
+                pass
+
+    def _started(self) -> subprocess.Popen:
         liveness = _above_stderr(_pidfd_of_this_process())
-        ours, theirs = socket.socketpair()
-        self._results = ours
+        self._results, theirs = socket.socketpair()
         results_there = _above_stderr(theirs.detach())
         try:
-            variables = {**os.environ, **environment, "DDP_LAUNCH_HOST": f"{liveness}:{results_there}:0"}
-            self._process = subprocess.Popen(
-                words, env=variables, pass_fds=[liveness, results_there], stdin=subprocess.DEVNULL, start_new_session=True
+            variables = {**os.environ, **self._environment, "DDP_LAUNCH_HOST": f"{liveness}:{results_there}:0"}
+            return subprocess.Popen(
+                self._words, env=variables, pass_fds=[liveness, results_there], stdin=subprocess.DEVNULL, start_new_session=True
             )
         except OSError as error:
-            ours.close()
-            raise LaunchError(f"cannot start {words[0]}: {error.strerror}") from error
+            raise LaunchError(f"cannot start {self._words[0]}: {error.strerror}") from error
         finally:
             os.close(liveness)
             os.close(results_there)
 
-    def __enter__(self) -> "Job":
-        return self
+    def _end(self, how: Optional[signal.Signals]) -> None:
+        if how is not None and self._process is not None:
+            self.stop(how)
+        if self._results is not None:
+            self._results.close()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is not None:
-            self.stop(signal.SIGINT)
-        self._results.close()
+        self._end(None if kind is None else signal.SIGINT)
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended by then."""
@@ -132,7 +172,7 @@ class Job:
         payload = self._payload()
         if payload is None:
             code = self._process.returncode
-            why = f"{self._path} is gone and has left no result; was it killed, and by whom?"
+            why = f"{self._words[0]} is gone and has left no result; was it killed, and by whom?"
             # 0 also where somebody else has waited for it.
             return LaunchResult(1 if code == 0 else code if code is not None and code > 0 else 128 - (code or 0), why, timed_out)
         reader = _Reader(payload)
