@@ -15,6 +15,7 @@ constexpr std::size_t longest_blank = 4096;  // what is longer is no cleared bar
 // The escape sequence at the start (ECMA-48: CSI, parameters, a final byte), or the byte that
 // begins none; nothing: it has not ended.
 std::string_view escape_in(std::string_view text) {
+    text = text.substr(0, longest_escape);
     const std::string_view begin = text.substr(0, csi.size());
     if (begin != csi.substr(0, begin.size())) return text.substr(0, 1);
     const auto is_parameter = [](char byte) { return byte >= ' ' && byte <= '?'; };
