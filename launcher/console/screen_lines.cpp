@@ -54,6 +54,7 @@ std::string ScreenLines::feed(std::string_view bytes) {
     std::string out;
     const std::string joined = pending_.empty() ? std::string() : pending_ + std::string(bytes);
     if (!std::exchange(pending_, {}).empty()) bytes = joined;
+    if (is_plain(bytes)) take_lines(bytes, out);
     while (!bytes.empty()) {
         const std::size_t plain = std::min(bytes.find_first_of("\n\r\x1b"), bytes.size());
         if (plain > 0) write(bytes.substr(0, plain), out);
@@ -71,6 +72,25 @@ std::string ScreenLines::feed(std::string_view bytes) {
         bytes.remove_prefix(1);
     }
     return out;
+}
+
+// Nothing is drawn again in it, nor has anything been: nearly always.
+bool ScreenLines::is_plain(std::string_view bytes) const {
+    const Row& row = rows_.front();
+    const bool was_plain = rows_.size() == 1 && !row.is_bar && !row.is_moved && !has_returned_;
+    return was_plain && bytes.find('\r') == bytes.npos && bytes.find('\x1b') == bytes.npos;
+}
+
+// All at once, as far as they have ended.
+void ScreenLines::take_lines(std::string_view& bytes, std::string& out) {
+    const std::size_t size = bytes.rfind('\n') + 1;
+    if (size == 0) return;
+    out += std::exchange(rows_.front(), {}).text;
+    out += bytes.substr(0, size);
+    bytes.remove_prefix(size);
+    in_line_ = false;
+    is_at_start_ = true;
+    go_to(0);
 }
 
 // How many bytes that were; 0: more have to come.

@@ -58,6 +58,8 @@ private:
     static constexpr std::size_t most_rows = 16;
 
     bool is_last() const { return cursor_ + 1 == rows_.size(); }
+    bool is_plain(std::string_view bytes) const;
+    void take_lines(std::string_view& bytes, std::string& out);
     std::size_t take_escape(std::string_view bytes, std::string& out);
     bool erase(std::string_view escape);
     void write(std::string_view text, std::string& out);
