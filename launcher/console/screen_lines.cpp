@@ -101,14 +101,15 @@ std::size_t ScreenLines::take_escape(std::string_view bytes, std::string& out) {
         pending_ = bytes;
     } else if (up > 0) {
         move_up(up, out);
-    } else if (!erase(escape)) {
+    } else if (!prepares_drawing(escape)) {
         write(escape, out);
     }
     return escape.size();
 }
 
-// Where nothing is drawn again these are bytes as all others.
-bool ScreenLines::erase(std::string_view escape) {
+// Erases the cursor's row, or takes it to the beginning. Where nothing is drawn again these are
+// bytes as all others.
+bool ScreenLines::prepares_drawing(std::string_view escape) {
     Row& row = rows_[cursor_];
     const bool is_drawn = has_returned_ || row.is_bar || row.is_moved || rows_.size() > 1;
     if (!is_drawn) return false;

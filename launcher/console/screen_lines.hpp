@@ -14,6 +14,8 @@
 // end, a line longer than the limit in pieces. Memory is bounded by twice the limit.
 #pragma once
 
+#include "launcher/channel/line_cutter.hpp"
+
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -23,9 +25,7 @@ namespace ddp::launcher {
 
 class ScreenLines {
 public:
-    static constexpr std::size_t default_limit = std::size_t{1} << 20;
-
-    explicit ScreenLines(std::size_t limit = default_limit) : limit_(limit) {}
+    explicit ScreenLines(std::size_t limit = LineCutter::default_limit) : limit_(limit) {}
 
     // Takes bytes; returns what is complete: lines with their newlines, maybe none.
     std::string feed(std::string_view bytes);
@@ -61,7 +61,7 @@ private:
     bool is_plain(std::string_view bytes) const;
     void take_lines(std::string_view& bytes, std::string& out);
     std::size_t take_escape(std::string_view bytes, std::string& out);
-    bool erase(std::string_view escape);
+    bool prepares_drawing(std::string_view escape);
     void write(std::string_view text, std::string& out);
     void end_row(std::string& out);
     void move_up(std::size_t count, std::string& out);

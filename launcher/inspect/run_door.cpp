@@ -83,7 +83,8 @@ void RunDoor::note_end(RunView view, std::string report) {
 void RunDoor::end(std::optional<int> exit_code) {
     end_.exit_code = exit_code;
     if (!exit_code) end_.report = "its launcher was killed, and the workers with it";
-    if (last_view_ && write_whole(last_view_.get(), to_json(facts_, last_, end_))) {
+    const bool has_begun = last_.world_size > 0;  // else nobody has come to its coordinator
+    if (has_begun && last_view_ && write_whole(last_view_.get(), to_json(facts_, last_, end_))) {
         last_view_.reset();
     }
     close();

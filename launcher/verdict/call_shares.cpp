@@ -106,8 +106,8 @@ std::optional<Paces> CallShares::take_paces(Time now, std::span<const RankState>
         pace.rank = rank.rank;
         pace.pid = rank.record.pid;
         const Duration in_others = own.in_calls - own.longest_call;
-        const Duration longest = own.longest_call + own.longest_computed;
-        const Duration recorded = std::max(own.recorded - longest, Duration(1));
+        const Duration left_out = own.longest_call + own.longest_computed;
+        const Duration recorded = std::max(own.recorded - left_out, Duration(1));
         pace.in_calls =
             std::chrono::duration<double>(in_others) / std::chrono::duration<double>(recorded);
         for (const contract::GroupRecord& group : rank.record.groups) {

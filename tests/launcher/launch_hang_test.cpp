@@ -54,6 +54,8 @@ protected:
         const LaunchResult result = job.wait(at_most);
         EXPECT_EQ(result.exit_code, 0);
         EXPECT_THAT(result.err, Not(HasSubstr("rank")));
+        const std::string last = "checkpoint-" + std::to_string(steps / 1'000) + ".safetensors";
+        EXPECT_THAT(checkpoints.names(), ::testing::Contains(last)) << "it has trained";
         for (const std::string& name : checkpoints.names()) {
             std::filesystem::remove_all(checkpoints.path() + "/" + name);
         }

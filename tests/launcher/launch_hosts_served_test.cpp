@@ -94,6 +94,19 @@ TEST_F(LaunchHostsServed, ItsCoordinatorShowsTheRanksOfAll) {
                                  HasSubstr("SIGTERM (signal 15)")));
 }
 
+TEST_F(LaunchHostsServed, OfAJobToWhichNobodyCameNothingRemains) {
+    const Words own_runs{"XDG_RUNTIME_DIR=" + files_.path()};
+    const auto served = launch(world_, server,
+                               with_endpoint({"--serve-only", "--nnodes=2", "--rdzv-id=lonely",
+                                              "--rdzv-conf=timeout=1"}),
+                               {}, {.environment = own_runs})
+                            .wait(20s);
+    EXPECT_EQ(served.exit_code, 1) << served.err;
+    const auto inspect = world_.run(server, {DDP_LAUNCH, "inspect", "lonely"}, own_runs).wait();
+    EXPECT_EQ(inspect.exit_code, 1);
+    EXPECT_THAT(inspect.err, HasSubstr("no job of lonely"));
+}
+
 TEST_F(LaunchHostsServed, AFailureIsReportedAndCountedThere) {
     HostProgram served = serve({"--serve-only", "--nnodes=2", "--max-restarts=1"});
     std::vector<HostProgram> launchers =

@@ -15,8 +15,8 @@ struct ShowMessage {
     int round = 0;
     std::uint64_t question = 0;
 };
+inline constexpr std::uint64_t unasked = 0;  // a question: the member's workers have ended
 // Up. The rows name no hosts.
-inline constexpr std::uint64_t unasked = 0;  // the member's workers have ended
 struct RowsMessage {
     int round = 0;
     std::uint64_t question = unasked;

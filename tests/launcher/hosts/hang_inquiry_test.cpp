@@ -297,6 +297,29 @@ TEST_F(HangInquiryTest, LetsAVerdictStandWhereAHostOfItStoodStill) {
     EXPECT_EQ(news.stops_because_of, 3);
 }
 
+// One of a transfer names no call: the next that waits for the same rank is another.
+TEST_F(HangInquiryTest, LetsNoVerdictOnATransferStandForTheNextOne) {
+    const auto hear = [&](std::chrono::milliseconds waits) {
+        const std::uint64_t question = ask();
+        SightingMessage message = sight(0, 0ms, 0ms, question);
+        message.seen.is_alarm = true;
+        message.seen.ranks[0].record.groups[0].transfer =
+            contract::TransferRecord{.peer = 3, .bytes = 64, .line = 7, .since = now - waits};
+        inquiry.note(first_host, message);
+        message = sight(2, 0ms, 0ms, question);
+        message.seen.ranks[1].record.operations = {call(100, now - 30s, now - 20s)};
+        inquiry.note(second_host, message);
+        return inquiry.take_news(now).texts;
+    };
+    hear_first(600ms, 0ms);
+    EXPECT_THAT(hear(10s), ElementsAre(HasSubstr("rank 3 holds up rank 0, in recv of 64 bytes")));
+    let_pass(300ms);
+    EXPECT_THAT(hear(10300ms), IsEmpty()) << "it has been said";
+    let_pass(300ms);
+    EXPECT_THAT(hear(50ms), ElementsAre(HasSubstr("the job goes on: rank 0 had waited for ")));
+    EXPECT_FALSE(inquiry.facts(false));
+}
+
 TEST_F(HangInquiryTest, LetsAVerdictStandWhileAHostOfItIsSilent) {
     inquiry = HangInquiry(OnHang::stop, 1s);
     inquiry.begin_round(a_round(2));
