@@ -18,7 +18,7 @@ class ProcessGroup;
 // again for a further group, by all ranks in the same order. Without such an environment: a world
 // of one. Blocks up to options.timeout. Throws UsageError (the environment makes no sense; a
 // backend that cannot be had: names rank, host and reason, on every rank), TimeoutError (names the
-// missing ranks), SystemError.
+// missing ranks), PeerError (one ended meanwhile), SystemError.
 DDP_API ProcessGroup init_process_group(const InitOptions& options = {});
 
 // The same with a place and a store of the caller's own (`me.master` is not used). The store must

@@ -1,6 +1,7 @@
 // An error that ends a collective names the line where this rank started it: each rank its own, and
 // none where the library did.
 #include "backends/gloo/make_gloo.hpp"
+#include "process_group/launchers_region.hpp"
 #include "process_group/worlds.hpp"
 
 #include <ddp/error.hpp>
@@ -19,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace ddp;
-using ddp::testing::run_ranks;
+using namespace ddp::testing;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -110,15 +111,17 @@ std::vector<Backend> host_backends() {
     return all;
 }
 
-void run_everywhere(int ranks, const std::function<void(ProcessGroup&)>& body,
-                    const std::vector<int>& may_die = {}) {
+RunRanksOptions options_of(Backend backend, int ranks, const std::vector<int>& may_die = {}) {
+    const bool on_hosts = backend == Backend::hierarchical;
+    return {.may_die = may_die,
+            .init = {.backend = backend},
+            .hosts = on_hosts ? std::vector{1, ranks - 1} : std::vector<int>{}};
+}
+
+void run_everywhere(int ranks, const std::function<void(ProcessGroup&)>& body) {
     for (const Backend backend : host_backends()) {
         SCOPED_TRACE(to_string(backend));
-        const bool on_hosts = backend == Backend::hierarchical;
-        run_ranks(ranks, body,
-                  {.may_die = may_die,
-                   .init = {.backend = backend},
-                   .hosts = on_hosts ? std::vector{1, ranks - 1} : std::vector<int>{}});
+        run_ranks(ranks, body, options_of(backend, ranks));
     }
 }
 
@@ -149,13 +152,21 @@ TEST(CallSite, IsNamedByBothRanksWhereTransfersDiffer) {
 }
 
 TEST(CallSite, IsNamedWhereAPeerDies) {
-    run_everywhere(3,
-                   [](ProcessGroup& group) {
-                       if (group.rank() == 1) ::raise(SIGKILL);
-                       expect_own_line(group, start_barrier);
-                       EXPECT_THROW(group.barrier().wait(), PeerError);
-                   },
-                   {1});
+    const auto body = [](RankReporter&, const std::function<ProcessGroup()>& join) {
+        const contract::ControlRegion region = launchers_region();
+        ProcessGroup group = join();
+        mark_in(region, group);
+        if (group.rank() == 1) {
+            wait_for_marks(region, group);  // afterwards all ranks have left init
+            ::raise(SIGKILL);
+        }
+        expect_own_line(group, start_barrier);
+        EXPECT_THROW(group.barrier().wait(), PeerError);
+    };
+    for (const Backend backend : host_backends()) {
+        SCOPED_TRACE(to_string(backend));
+        run_joining_ranks(3, body, options_of(backend, 3, {1}));
+    }
 }
 
 TEST(CallSite, IsNamedWhereAPeerDoesNotCome) {

@@ -59,10 +59,7 @@ void name_who_is_gone(Backend backend, const std::vector<int>& hosts = {}) {
         process_group::GroupAccess(group).pass_on_trouble();
         EXPECT_THROW(group.barrier().wait(), PeerError);
     };
-    const RunRanksOptions options{.may_die = {1}, .init = {.backend = backend}, .hosts = hosts};
-    for (const RankFailure& failure : failures_of_ranks(3, body, options)) {
-        ADD_FAILURE() << "rank " << failure.rank << ": " << failure.message;
-    }
+    run_joining_ranks(3, body, {.may_die = {1}, .init = {.backend = backend}, .hosts = hosts});
 }
 
 TEST(Trouble, OverShmNamesWhoIsGone) { name_who_is_gone(Backend::shm); }

@@ -41,9 +41,9 @@ void on_worlds(std::initializer_list<int> worlds, const Body& body,
 }
 
 // The body joins the group itself.
-inline void run_joining_ranks(int ranks, const RankBody& body,
+inline void run_joining_ranks(int ranks, const RankBody& body, const RunRanksOptions& options = {},
                               const CallSite& where = CallSite::here()) {
-    for (const RankFailure& failure : failures_of_ranks(ranks, body, {}, where)) {
+    for (const RankFailure& failure : failures_of_ranks(ranks, body, options, where)) {
         ADD_FAILURE() << "rank " << failure.rank << ": " << failure.message;
     }
 }
