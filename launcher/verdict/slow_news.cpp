@@ -166,7 +166,7 @@ std::string SlowNews::what_differs_of(const std::vector<int>& slow, const std::v
     std::vector<UseRate> rates_of_others;
     for (const auto& [rank, before] : first_uses_) {
         const auto after = look(rank);
-        if (!after) continue;
+        if (!after || after->at <= before.at) continue;  // its host has told nothing since
         UseRate rate = rate_of(before, *after);
         if (std::ranges::binary_search(others, rank)) rates_of_others.push_back(rate);
         rates.emplace(rank, std::move(rate));

@@ -301,7 +301,8 @@ explains() {
         operation) says operation "$differ" ' ranks 0, 2: all_reduce (torch_drill.py:' ' rank 1: barrier (torch_drill.py:' ;;
         extra) says extra "$differ" ' rank 1: all_gather (torch_drill.py:' ' ranks 0, 2: ' ;;
         root) says root "$differ" ' rank 1: broadcast (torch_drill.py:' ' ranks 0, 2: ' ;;
-        slow) says slow 'rank 1 slows down ranks 0, 2: ' 'rank 1 was in no collective in .* in load_batch (torch_drill.py:' ;;
+        slow) says slow 'rank 1 slows down ranks 0, 2: ' ' rank 1 (.*pid [0-9]*) \(slept\|waited\|computed\)' \
+            'rank 1 was in no collective in .* in load_batch (torch_drill.py:' ;;
         *) says "$1" '^ddp-launch: rank 1 ' ;;
     esac
 }

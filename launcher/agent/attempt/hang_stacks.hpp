@@ -28,6 +28,7 @@ public:
     void look_at_silent(Time now, const WatchedWorkers& workers);
     const std::optional<Verdict>& verdict() const { return silent_.verdict(); }
     std::vector<std::string> take_news_of_slow() { return silent_.take_news_of_slow(); }
+    std::optional<UnreadRanks> take_unread() { return silent_.take_unread(); }
     const std::optional<SlowFacts>& slow() const { return silent_.slow(); }
 
     // Instead, for who judges the ranks of several hosts: the threads of those that run here, each

@@ -12,6 +12,8 @@ namespace {
 
 // Who is asked again and again need not raise an alarm.
 constexpr std::chrono::seconds silent_when_asked{1};
+// Of the processes of ranks that record nothing; more seldom than the judge asks for it.
+constexpr std::chrono::seconds between_uses{4};
 
 }  // namespace
 
@@ -77,7 +79,13 @@ std::optional<int> WorkerWatch::look(const WatchedWorkers& workers, bool is_stop
 
 void WorkerWatch::tell_of_silent(Time now, const WatchedWorkers& workers, const TellHosts& tell) {
     if (auto told = stacks_.take_readings(); told.question != 0) tell.readings(std::move(told));
-    if (auto threads = stacks_.take_threads(now, workers)) tell.threads(*std::move(threads));
+    auto threads = stacks_.take_threads(now, workers);
+    if (!threads) return;
+    if (now >= next_uses_) {
+        next_uses_ = now + between_uses;
+        look_at_uses(*threads);
+    }
+    tell.threads(*std::move(threads));
 }
 
 // It is asked for those again that have not been told; others are of another verdict.
@@ -93,6 +101,7 @@ void WorkerWatch::note_verdict_elsewhere(const std::vector<int>& ranks) {
 void WorkerWatch::tell_of_slow(Channel& channel) {
     for (const std::string& text : hang_.take_news_of_slow()) channel.send(NoticeMessage{text});
     for (const std::string& text : stacks_.take_news_of_slow()) channel.send(NoticeMessage{text});
+    if (const auto unread = stacks_.take_unread()) channel.send(NoticeMessage{unread->text});
 }
 
 void WorkerWatch::tell_of_stacks(Channel& channel) {

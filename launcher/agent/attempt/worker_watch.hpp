@@ -83,6 +83,7 @@ private:
     HangWatch hang_;
     HangStacks stacks_;
     Time asked_at_{};
+    Time next_uses_{};
     bool has_told_verdict_ = false;
     std::vector<int> judged_elsewhere_;  // of several hosts: whom the last verdict speaks of
 };

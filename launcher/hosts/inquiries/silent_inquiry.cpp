@@ -14,6 +14,7 @@ void SilentInquiry::begin_round(const RoundMessage& round) {
     round_ = round;
     judge_.forget();
     told_.clear();
+    uses_.clear();
     ended_.clear();
     answers_.clear();
     is_asking_ = false;
@@ -28,6 +29,9 @@ void SilentInquiry::note(Time now, MemberId by, const ThreadsMessage& message) {
     std::erase_if(threads, [&](const RankRuns& one) { return !host->has(one.rank); });
     Told& told = told_[by];
     for (RankRuns& one : threads) {
+        one.host = host->host;
+        if (one.use) uses_.insert_or_assign(one.rank, *std::move(one.use));
+        one.use.reset();
         const auto before = std::ranges::find_if(told.threads, [&](const RankRuns& other) {
             return other.is_of_first && one.is_of_first && other.pid == one.pid;
         });
@@ -87,8 +91,11 @@ std::optional<ReadMessage> SilentInquiry::take_question(Time now) {
     if (!threads) return std::nullopt;
     const auto running = std::ranges::count_if(*threads, &RankRuns::is_of_first);
     const bool all_run = running == round_.table.world_size;
-    const auto no_use = [](int) { return std::nullopt; };
-    if (!judge_.is_time_to_read(now, *threads, all_run, no_use)) return std::nullopt;
+    const auto use = [this](int rank) {
+        const auto found = uses_.find(rank);
+        return found == uses_.end() ? std::nullopt : std::optional(found->second);
+    };
+    if (!judge_.is_time_to_read(now, *threads, all_run, use)) return std::nullopt;
     is_asking_ = true;
     asked_ = now;
     answers_.clear();
@@ -137,10 +144,16 @@ void SilentInquiry::judge_answers(Time now) {
 
 SilentInquiry::News SilentInquiry::take_news() {
     News news{.texts = judge_.take_news_of_slow()};
-    if (news.texts.empty()) return news;
-    std::vector<int> ranks = judge_.slow() ? judge_.slow()->ranks : std::vector<int>{};
-    std::swap(ranks, slow_before_);
-    ranks.insert(ranks.end(), slow_before_.begin(), slow_before_.end());
+    std::vector<int> ranks;
+    if (!news.texts.empty()) {
+        ranks = judge_.slow() ? judge_.slow()->ranks : std::vector<int>{};
+        std::swap(ranks, slow_before_);
+        ranks.insert(ranks.end(), slow_before_.begin(), slow_before_.end());
+    }
+    if (auto unread = judge_.take_unread()) {
+        news.texts.push_back(std::move(unread->text));
+        ranks.insert(ranks.end(), unread->ranks.begin(), unread->ranks.end());
+    }
     for (const int rank : ranks) {
         const HostRanks* const host = round_.table.host_of(rank);
         if (host != nullptr) news.concerned.push_back(host->member);

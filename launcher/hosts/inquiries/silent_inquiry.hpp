@@ -48,7 +48,8 @@ public:
     const std::optional<Verdict>& verdict() const { return judge_.verdict(); }
     const std::optional<SlowFacts>& slow() const { return judge_.slow(); }
     struct News {
-        std::vector<std::string> texts = {};   // of slow ranks, for the users; mostly nothing
+        // Of slow ranks, and of such that cannot be read, for the users; mostly nothing.
+        std::vector<std::string> texts = {};
         std::vector<MemberId> concerned = {};  // their hosts
     };
     News take_news();
@@ -66,7 +67,8 @@ private:
     RoundMessage round_;
     SilentJudge judge_;
     std::map<MemberId, Told> told_;
-    std::set<int> ended_;  // ranks
+    std::map<int, ProcessUse> uses_;  // by rank, the last that was told
+    std::set<int> ended_;             // ranks
     Time next_look_{};
     std::uint64_t question_ = 0;  // the last one
     bool is_asking_ = false;

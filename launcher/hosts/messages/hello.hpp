@@ -9,7 +9,7 @@
 namespace ddp::launcher {
 
 inline constexpr std::size_t hello_bytes = 6;
-inline constexpr std::uint8_t link_version = 3;
+inline constexpr std::uint8_t link_version = 4;
 // What follows the hello: frames as they are, or TLS with the frames inside; with `credential` the
 // coordinator first says the token, in a credential (munge.hpp).
 enum class Transport : std::uint8_t { clear = 0, tls = 1, credential = 2 };

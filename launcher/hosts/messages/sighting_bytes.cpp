@@ -179,7 +179,31 @@ RankState take_rank(MessageReader& in) {
     return rank;
 }
 
-void put(MessageWriter& out, const ProcessUse& use) {
+void put(MessageWriter& out, const RankPace& pace) {
+    out.number(pace.rank).number(std::max(0, pace.pid));  // whatever its page says
+    out.number(std::int64_t{std::llround(std::clamp(pace.in_calls, 0.0, 1.0) * parts_of_the_time)});
+    const std::size_t groups = std::min(pace.groups.size(), contract::recorded_groups);
+    out.number(groups);
+    for (std::size_t i = 0; i < groups; ++i) out.number(std::int64_t{pace.groups[i]});
+    out.flag(pace.use.has_value());
+    if (pace.use) put_use(out, *pace.use);
+}
+RankPace take_pace(MessageReader& in) {
+    RankPace pace;
+    pace.rank = in.number();
+    pace.pid = in.number();
+    const std::int64_t parts = in.wide();
+    if (parts < 0 || parts > parts_of_the_time) refuse_message("a number is outside");
+    pace.in_calls = static_cast<double>(parts) / parts_of_the_time;
+    const std::size_t groups = in.count(contract::recorded_groups);
+    for (std::size_t i = 0; i < groups; ++i) pace.groups.push_back(take_32(in));
+    if (in.flag()) pace.use = take_use(in);
+    return pace;
+}
+
+}  // namespace
+
+void put_use(MessageWriter& out, const ProcessUse& use) {
     put_time(out, use.at);
     out.number(std::min<std::int64_t>(use.cpu.count(), max_duration_ns));
     out.number(use.waited_for_processor ? std::int64_t{use.waited_for_processor->count()}
@@ -193,6 +217,7 @@ void put(MessageWriter& out, const ProcessUse& use) {
     out.number(use.major_faults).number(use.swapped_bytes);
     out.words(use.processors);
 }
+
 ProcessUse take_use(MessageReader& in) {
     ProcessUse use;
     use.at = take_time(in);
@@ -212,30 +237,6 @@ ProcessUse take_use(MessageReader& in) {
     use.processors = in.words();
     return use;
 }
-
-void put(MessageWriter& out, const RankPace& pace) {
-    out.number(pace.rank).number(std::max(0, pace.pid));  // whatever its page says
-    out.number(std::int64_t{std::llround(std::clamp(pace.in_calls, 0.0, 1.0) * parts_of_the_time)});
-    const std::size_t groups = std::min(pace.groups.size(), contract::recorded_groups);
-    out.number(groups);
-    for (std::size_t i = 0; i < groups; ++i) out.number(std::int64_t{pace.groups[i]});
-    out.flag(pace.use.has_value());
-    if (pace.use) put(out, *pace.use);
-}
-RankPace take_pace(MessageReader& in) {
-    RankPace pace;
-    pace.rank = in.number();
-    pace.pid = in.number();
-    const std::int64_t parts = in.wide();
-    if (parts < 0 || parts > parts_of_the_time) refuse_message("a number is outside");
-    pace.in_calls = static_cast<double>(parts) / parts_of_the_time;
-    const std::size_t groups = in.count(contract::recorded_groups);
-    for (std::size_t i = 0; i < groups; ++i) pace.groups.push_back(take_32(in));
-    if (in.flag()) pace.use = take_use(in);
-    return pace;
-}
-
-}  // namespace
 
 void put_process(MessageWriter& out, const ProcessState& process) {
     out.number(process.pid).small(static_cast<std::uint8_t>(process.state));

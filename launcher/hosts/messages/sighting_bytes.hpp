@@ -21,6 +21,10 @@ Sighting take_sighting(MessageReader& in);
 void put_paces(MessageWriter& out, const Paces& paces);
 Paces take_paces(MessageReader& in);
 
+// What it has used so far.
+void put_use(MessageWriter& out, const ProcessUse& use);
+ProcessUse take_use(MessageReader& in);
+
 // What a rank's process does, without the processors and the memory that it has used.
 void put_process(MessageWriter& out, const ProcessState& process);
 ProcessState take_process(MessageReader& in);

@@ -22,7 +22,7 @@ ThreadRuns take_runs(MessageReader& in) {
 
 void put(MessageWriter& out, const RankReading& one) {
     out.number(one.rank).number(std::int64_t{one.pid});
-    out.flag(one.is_whole).flag(one.in_python).flag(one.has_problem).flag(one.call.has_value());
+    out.flag(one.is_whole).flag(one.in_python).words(one.problem).flag(one.call.has_value());
     if (one.call)
         out.words(one.call->name).words(one.call->place).number(std::int64_t{one.call->tid});
     out.number(clock_ns_of(one.at)).words(one.own_frame);
@@ -37,7 +37,7 @@ RankReading take_reading(MessageReader& in) {
     one.pid = in.number();
     one.is_whole = in.flag();
     one.in_python = in.flag();
-    one.has_problem = in.flag();
+    one.problem = in.words();
     if (in.flag()) {
         one.call.emplace();
         one.call->name = in.words();
@@ -62,7 +62,8 @@ std::string bytes_of(const ThreadsMessage& message) {
         const RankRuns& one = message.threads[i];
         out.number(one.rank).number(std::int64_t{one.pid}).flag(one.is_of_first);
         put(out, one.runs);
-        out.number(one.looks).number(one.waits);
+        out.number(one.looks).number(one.waits).flag(one.use.has_value());
+        if (one.use) put_use(out, *one.use);
     }
     return out.take();
 }
@@ -79,6 +80,7 @@ ThreadsMessage take_threads_message(MessageReader& in) {
         one.looks = in.number();
         one.waits = in.number();
         if (one.waits > one.looks || one.looks > most_looks) refuse_message("looks are too many");
+        if (in.flag()) one.use = take_use(in);
     }
     const auto unordered = [](const RankRuns& one, const RankRuns& next) {
         return one.rank > next.rank ||

@@ -13,7 +13,7 @@ namespace ddp::launcher {
 // Up, each second: the threads of the member's ranks. Not where one of them has recorded anything.
 struct ThreadsMessage {
     int round = 0;
-    std::vector<RankRuns> threads = {};
+    std::vector<RankRuns> threads = {};  // names no hosts
 };
 // Down: where are all of the member's ranks?
 struct ReadMessage {

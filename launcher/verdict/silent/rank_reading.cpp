@@ -84,7 +84,7 @@ RankReading reading_of(const RankStacks& stacks) {
             .pid = stacks.pid,
             .is_whole = stacks.has_all_native,
             .in_python = !stacks.python.empty(),
-            .has_problem = !stacks.problem.empty(),
+            .problem = stacks.problem,
             .call = call_of(stacks, python),
             .own_frame = python != nullptr ? python->own_frame : ""};
 }

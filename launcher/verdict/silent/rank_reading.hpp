@@ -4,6 +4,7 @@
 
 #include "launcher/stacks/rank_stacks.hpp"
 #include "launcher/verdict/process_state.hpp"
+#include "launcher/verdict/process_use.hpp"
 
 #include <sys/types.h>
 
@@ -31,7 +32,7 @@ struct RankReading {
     pid_t pid = 0;
     bool is_whole = false;     // all of its threads are known by name
     bool in_python = false;    // and those of Python
-    bool has_problem = false;  // something is missing
+    std::string problem = {};  // why something is missing
     // Nothing: it is in no collective that is known here: torch.distributed's, Gloo's, MPI's.
     std::optional<StackCall> call = {};
     std::chrono::steady_clock::time_point at = {};  // by its host's clock
@@ -46,6 +47,7 @@ RankReading reading_now(const RankStacks& stacks);
 // How often a thread of a rank has run: its first one or, by the last reading, the one that waits.
 struct RankRuns {
     int rank = 0;
+    std::string host = {};  // where it runs; empty: here
     pid_t pid = 0;
     bool is_of_first = true;
     ThreadRuns runs = {};
@@ -53,6 +55,8 @@ struct RankRuns {
     // for another rank.
     int looks = 0;
     int waits = 0;
+    // So far, of the process; with a first one, now and then, where it is to be told to others.
+    std::optional<ProcessUse> use = {};
 };
 
 }  // namespace ddp::launcher

@@ -45,6 +45,8 @@ public:
     const std::optional<Verdict>& verdict() const { return hang_.verdict(); }
     // Of slow ranks, for the user; mostly nothing.
     std::vector<std::string> take_news_of_slow() { return slow_.take_news(); }
+    // As StackJudge's.
+    std::optional<UnreadRanks> take_unread() { return hang_.take_unread(); }
     const std::optional<SlowFacts>& slow() const { return slow_.facts(); }
 
 private:

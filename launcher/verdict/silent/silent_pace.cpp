@@ -25,7 +25,7 @@ bool waits_for_all(const StackCall& call) {
 // Else one of which less is known would be taken for one that does less.
 bool are_read_alike(std::span<const RankReading> ranks) {
     return std::ranges::all_of(ranks, [&](const RankReading& one) {
-        return !one.has_problem && one.is_whole && one.in_python == ranks.front().in_python;
+        return one.problem.empty() && one.is_whole && one.in_python == ranks.front().in_python;
     });
 }
 
@@ -35,7 +35,7 @@ void SilentPace::begin_stretch(Time now, std::span<const RankRuns> ranks) {
     begun_ = now;
     waits_.clear();
     for (const RankRuns& rank : ranks) {
-        waits_[rank.rank] = {.pid = rank.pid, .switches = rank.runs.switches};
+        waits_[rank.rank] = {.host = rank.host, .pid = rank.pid, .switches = rank.runs.switches};
     }
 }
 
@@ -72,6 +72,7 @@ void SilentPace::end_stretch(Time now, const SlowNews::Look& use) {
     for (const auto& [rank, waits] : waits_) {
         paces.ranks.push_back(
             {.rank = rank,
+             .host = waits.host,
              .pid = waits.pid,
              .in_calls = static_cast<double>(waits.waits) / static_cast<double>(waits.looks),
              .groups = {all_of_them}});

@@ -59,6 +59,7 @@ private:
     enum class State : std::uint8_t { watching, reading, confirmed };
     // Of a rank, in a stretch.
     struct Waits {
+        std::string host = {};
         pid_t pid = 0;
         std::uint64_t switches = 0;  // at its beginning
         int looks = 0;

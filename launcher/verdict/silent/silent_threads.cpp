@@ -21,6 +21,12 @@ bool may_wait_for_others(const std::string& system_call) {
     return std::ranges::find(calls, system_call) != calls.end();
 }
 
+void look_at_uses(std::vector<RankRuns>& threads) {
+    for (RankRuns& one : threads) {
+        if (one.is_of_first) one.use = look_at_use(one.pid);
+    }
+}
+
 std::optional<std::vector<RankRuns>> SilentThreads::take(Time now, const WatchedWorkers& workers) {
     if (next_look_ && now < *next_look_) return std::nullopt;
     next_look_ = now + between_looks;

@@ -17,6 +17,9 @@ namespace ddp::launcher {
 // What the first thread of a rank does, as system_call_of() says: it may wait for another rank.
 bool may_wait_for_others(const std::string& system_call);
 
+// Adds what their processes have used so far to first threads.
+void look_at_uses(std::vector<RankRuns>& threads);
+
 class SilentThreads {
 public:
     using Time = RankState::Time;

@@ -202,8 +202,33 @@ std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& no
     return found;
 }
 
+// A reason that is there once may pass: a thread that does not stop in time.
+void StackJudge::note_unread(std::span<const RankReading> ranks) {
+    const bool any_in_python = std::ranges::any_of(ranks, &RankReading::in_python);
+    const std::map<int, std::string> before = std::exchange(problems_, {});
+    UnreadRanks unread;
+    std::string lines;
+    for (const RankReading& rank : ranks) {
+        const bool is_read = rank.is_whole && rank.in_python == any_in_python;
+        if (is_read || rank.problem.empty() || rank.process.is_held()) continue;
+        problems_[rank.rank] = rank.problem;
+        const auto found = before.find(rank.rank);
+        if (found == before.end() || found->second != rank.problem) continue;
+        unread.ranks.push_back(rank.rank);
+        if (unread.ranks.size() > most_ranks_described) continue;
+        lines += begin_of_line(rank.rank, rank.host, rank.pid) + ": " + rank.problem;
+    }
+    if (unread.ranks.empty() || has_told_unread_) return;
+    if (unread.ranks.size() > most_ranks_described) lines += "\n  ...";
+    has_told_unread_ = true;
+    unread.text = "whether the job hangs cannot be told: the stacks of " +
+                  name_ranks(unread.ranks) + " cannot be read" + lines;
+    unread_ = std::move(unread);
+}
+
 void StackJudge::judge(Time now, std::span<const RankReading> ranks,
                        const std::vector<int>& ended) {
+    note_unread(ranks);
     auto reading = take(now, ranks);
     if (!first_ || !reading) {
         first_ = std::move(reading);

@@ -15,9 +15,16 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddp::launcher {
+
+// Ranks whose stacks cannot be read as well as the others', for the same reasons again and again.
+struct UnreadRanks {
+    std::vector<int> ranks = {};
+    std::string text = {};  // for the user
+};
 
 class StackJudge {
 public:
@@ -40,6 +47,8 @@ public:
     void forget() { *this = StackJudge(); }
     // As long as all who wait live, and none has run.
     const std::optional<Verdict>& verdict() const { return verdict_; }
+    // Why nothing is ever said, though readings are wanted; once, mostly nothing.
+    std::optional<UnreadRanks> take_unread() { return std::exchange(unread_, std::nullopt); }
 
 private:
     struct Seen {
@@ -68,6 +77,7 @@ private:
     std::optional<Verdict> find(const Reading& before, const Reading& now,
                                 std::span<const RankReading> ranks, const std::vector<int>& ended,
                                 const std::string& how_long) const;
+    void note_unread(std::span<const RankReading> ranks);
     void forget_verdict(Time now);
 
     std::map<int, Seen> seen_;  // first threads
@@ -78,6 +88,9 @@ private:
     std::optional<Reading> first_;  // of two
     Reading last_;                  // of the verdict
     std::optional<Verdict> verdict_;
+    std::map<int, std::string> problems_;  // of ranks, in the last reading that told nothing
+    bool has_told_unread_ = false;
+    std::optional<UnreadRanks> unread_;
 };
 
 }  // namespace ddp::launcher

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -45,7 +46,8 @@ protected:
                                            .is_of_first = is_of_first,
                                            .runs = {.switches = switches.at(at(rank))},
                                            .looks = 4,
-                                           .waits = waits.at(at(rank))});
+                                           .waits = waits.at(at(rank)),
+                                           .use = is_of_first ? use(rank) : std::nullopt});
             }
         }
         return message;
@@ -60,8 +62,9 @@ protected:
             RankReading one{
                 .rank = rank,
                 .pid = 100 + rank,
-                .is_whole = true,
+                .is_whole = problem(rank).empty(),
                 .in_python = true,
+                .problem = problem(rank),
                 .at = read_at,
                 .own_frame = "load (train.py:5)",
                 .process = {.pid = 100 + rank, .state = 'S', .cpu_time = cpu, .waits_in = "futex"}};
@@ -102,12 +105,14 @@ protected:
     }
     static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+    std::function<std::optional<ProcessUse>(int)> use = [](int) { return std::nullopt; };
     SilentInquiry::Time now{1h};
     SilentInquiry inquiry;
     std::array<std::uint64_t, 4> switches{};
     std::array<int, 4> waits{};  // of four looks
     std::function<void()> each_second = [] {};
     std::function<bool(int)> calls = [](int rank) { return rank != 3; };
+    std::function<std::string(int)> problem = [](int) { return ""; };
     std::function<void()> on_reading = [] {};
     SilentInquiry::Time read_at{};
     std::chrono::milliseconds cpu{0};
@@ -292,6 +297,17 @@ TEST_F(SilentInquiryTest, ForgetsAllWithTheRound) {
     EXPECT_EQ(asked, 0) << "that is told of the round before";
 }
 
+TEST_F(SilentInquiryTest, SaysOnceOfWhichRanksNothingIsKnown) {
+    problem = [](int rank) { return rank == 3 ? "libdw is not there" : ""; };
+    EXPECT_THAT(let_pass(600s), ElementsAre("whether the job hangs cannot be told: the stacks of "
+                                            "rank 3 cannot be read\n"
+                                            "  rank 3 (h2, pid 103): libdw is not there"));
+    EXPECT_THAT(concerned, ElementsAre(silent_hosts[1]));
+    EXPECT_FALSE(inquiry.verdict());
+    inquiry.begin_round(a_silent_round(2));
+    EXPECT_THAT(let_pass(600s), SizeIs(1));
+}
+
 // Where all others wait for it again and again.
 TEST_F(SilentInquiryTest, NamesARankThatSlowsDownThoseOfAllHosts) {
     waits = {2, 2, 2, 0};
@@ -301,10 +317,17 @@ TEST_F(SilentInquiryTest, NamesARankThatSlowsDownThoseOfAllHosts) {
         ++second;
     };
     calls = [&](int rank) { return rank != 3 || second % 8 == 0; };
+    // Of a host the clock of which shows something else; now and then. Rank 3 sleeps.
+    use = [&](int rank) {
+        const auto time = (now - SilentInquiry::Time()) * (rank == 3 ? 1 : 8) / 10;
+        const ProcessUse so_far{.at = now + 5h, .cpu = time};
+        return second % 4 == 0 ? std::optional(so_far) : std::nullopt;
+    };
     const auto said = let_pass(150s);
     ASSERT_THAT(said, SizeIs(1));
     EXPECT_THAT(said[0], AllOf(HasSubstr("rank 3 slows down ranks 0-2: in the last "),
                                HasSubstr("the others 50 %"),
+                               HasSubstr("\n  rank 3 (h2, pid 103) slept: it used 10 % of a "),
                                HasSubstr("\n  rank 3 was in no collective in "),
                                HasSubstr(" of them in load (train.py:5)")));
     EXPECT_THAT(concerned, ElementsAre(silent_hosts[1]));

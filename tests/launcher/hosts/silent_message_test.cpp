@@ -23,7 +23,7 @@ RankReading a_reading() {
             .pid = 4711,
             .is_whole = true,
             .in_python = true,
-            .has_problem = true,
+            .problem = "12 of its 80 threads",
             .call = StackCall{.name = "all_reduce", .place = "train.py:9", .tid = 4712},
             .at = std::chrono::steady_clock::time_point(7h),
             .own_frame = "step (train.py:9)",
@@ -49,7 +49,8 @@ TEST(ReadingsMessage, CarriesEachField) {
     const RankReading& one = got.ranks[0];
     EXPECT_EQ(one.rank, 5);
     EXPECT_EQ(one.pid, 4711);
-    EXPECT_TRUE(one.is_whole && one.in_python && one.has_problem);
+    EXPECT_TRUE(one.is_whole && one.in_python);
+    EXPECT_EQ(one.problem, "12 of its 80 threads");
     ASSERT_TRUE(one.call && one.runs);
     EXPECT_EQ(one.call->words(), "all_reduce (train.py:9)");
     EXPECT_EQ(one.call->tid, 4712);
@@ -65,7 +66,7 @@ TEST(ReadingsMessage, CarriesEachField) {
     EXPECT_EQ(one.runs->cpu, 5678ns);
     const RankReading& other = got.ranks[1];
     EXPECT_EQ(other.rank, 6);
-    EXPECT_FALSE(other.is_whole || other.in_python || other.has_problem);
+    EXPECT_FALSE(other.is_whole || other.in_python || !other.problem.empty());
     EXPECT_FALSE(other.call || other.runs);
 }
 
@@ -78,7 +79,14 @@ TEST(ReadingsMessage, IsRefusedWithTextsThatNobodyPrints) {
 
 TEST(ThreadsMessage, CarriesEachField) {
     ThreadsMessage sent{.round = 3};
-    sent.threads = {{.rank = 1, .pid = 11, .runs = {7, 8ns}, .looks = 4, .waits = 3},
+    const ProcessUse use{.at = std::chrono::steady_clock::time_point(7h),
+                         .cpu = 6s,
+                         .waited_for_processor = 5s,
+                         .quotas = {{.folder = "/sys/fs/cgroup/x", .periods = 4, .used_up = 3}},
+                         .major_faults = 2,
+                         .swapped_bytes = 1,
+                         .processors = "0-3"};
+    sent.threads = {{.rank = 1, .pid = 11, .runs = {7, 8ns}, .looks = 4, .waits = 3, .use = use},
                     {.rank = 1, .pid = 11, .is_of_first = false, .runs = {9, 10ns}}};
     const auto got = std::get<ThreadsMessage>(decode_from_member(encode(FromMember(sent))));
     EXPECT_EQ(got.round, 3);
@@ -91,7 +99,19 @@ TEST(ThreadsMessage, CarriesEachField) {
         EXPECT_EQ(got.threads[i].runs.cpu, sent.threads[i].runs.cpu);
         EXPECT_EQ(got.threads[i].looks, sent.threads[i].looks);
         EXPECT_EQ(got.threads[i].waits, sent.threads[i].waits);
+        EXPECT_EQ(got.threads[i].use.has_value(), i == 0);
     }
+    const ProcessUse& told = got.threads[0].use.value();
+    EXPECT_EQ(told.at, use.at);
+    EXPECT_EQ(told.cpu, use.cpu);
+    EXPECT_EQ(told.waited_for_processor, use.waited_for_processor);
+    ASSERT_EQ(told.quotas.size(), 1U);
+    EXPECT_EQ(told.quotas[0].folder, "/sys/fs/cgroup/x");
+    EXPECT_EQ(told.quotas[0].periods, 4U);
+    EXPECT_EQ(told.quotas[0].used_up, 3U);
+    EXPECT_EQ(told.major_faults, 2U);
+    EXPECT_EQ(told.swapped_bytes, 1U);
+    EXPECT_EQ(told.processors, "0-3");
 }
 
 // More than a host with so many ranks is asked about.

@@ -290,5 +290,14 @@ TEST(SlowNews, SaysWhatDiffers) {
                                   "time (the others 0 %): others run on its processors (3)")));
 }
 
+// As of a host that has told nothing of them since: it would seem to sleep.
+TEST(SlowNews, SaysNothingOfAnOldLookAtAProcess) {
+    UnequalJob job(3);
+    for (int rank = 0; rank < 3; ++rank) job.uses[rank] = {.processors = "0-3"};
+    job.computes[1] = 60ms;
+    EXPECT_THAT(job.run(14s), ElementsAre(AllOf(HasSubstr("rank 1 slows down ranks 0, 2: "),
+                                                Not(HasSubstr("\n")))));
+}
+
 }  // namespace
 }  // namespace ddp::launcher

@@ -59,6 +59,18 @@ TEST_F(SilentThreadsTest, AreToldEachSecondWithHowOftenTheyWereSeenToWait) {
     }
 }
 
+TEST_F(SilentThreadsTest, HaveWhatTheirProcessesHaveUsed) {
+    std::vector<RankRuns> told = take();
+    EXPECT_FALSE(told[0].use) << "only where it is asked for";
+    told.push_back({.rank = 5, .pid = pid(1), .is_of_first = false});
+    look_at_uses(told);
+    for (std::size_t i = 0; i < 2; ++i) {
+        ASSERT_TRUE(told[i].use);
+        EXPECT_FALSE(told[i].use->processors.empty());
+    }
+    EXPECT_FALSE(told[2].use) << "not twice of a process";
+}
+
 TEST_F(SilentThreadsTest, OfACallAreToldAfterTheReadingThatHasFoundThem) {
     threads_.note_reading(std::vector<RankReading>{
         {.rank = 4}, {.rank = 5, .call = StackCall{.name = "all_reduce", .tid = pid(1)}}});

@@ -307,6 +307,45 @@ TEST_F(StackJudgeTest, SaysNothingWhereOneIsNotReadAsWellAsTheOthers) {
     EXPECT_FALSE(judge.verdict());
 }
 
+TEST_F(StackJudgeTest, SaysOnceWhoCannotBeReadAgainAndAgain) {
+    std::vector<RankStacks> stacks = without_1();
+    const auto read_with = [&](const std::string& problem) {
+        stacks[1].has_all_native = problem.empty();
+        stacks[1].problem = problem;
+        EXPECT_TRUE(let_pass(1200s));
+        read_once(stacks);
+        return judge.take_unread();
+    };
+    EXPECT_FALSE(read_with("it does not stop in time"));
+    EXPECT_FALSE(read_with("not permitted")) << "another reason";
+    EXPECT_FALSE(read_with(""));
+    judge.judge(now, {}, {});
+    EXPECT_FALSE(read_with("not permitted")) << "not again and again";
+    const auto unread = read_with("not permitted");
+    ASSERT_TRUE(unread);
+    EXPECT_THAT(unread->ranks, ElementsAre(1));
+    EXPECT_EQ(unread->text,
+              "whether the job hangs cannot be told: the stacks of rank 1 cannot be read\n"
+              "  rank 1 (pid 101): not permitted");
+    EXPECT_FALSE(read_with("not permitted")) << "it is known by now";
+    EXPECT_FALSE(judge.verdict());
+}
+
+TEST_F(StackJudgeTest, SaysWhoHasNoPySpyWhereOthersHaveOne) {
+    std::vector<RankStacks> stacks = all_in("all_reduce");
+    stacks[2].python.clear();
+    stacks[2].problem = "py-spy is not on PATH";
+    stacks[1].problem = "12 of its 13 threads";  // nobody needs more
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_TRUE(let_pass(1200s));
+        read_once(stacks);
+    }
+    const auto unread = judge.take_unread();
+    ASSERT_TRUE(unread);
+    EXPECT_THAT(unread->ranks, ElementsAre(2));
+    EXPECT_THAT(unread->text, HasSubstr("\n  rank 2 (pid 102): py-spy is not on PATH"));
+}
+
 TEST(StackCall, IsKnownByNamesOfFunctions) {
     const auto native = [](const std::string& frame) {
         return reading_of({.pid = 1,
