@@ -54,7 +54,9 @@ std::optional<ThreadRuns> runs_of(pid_t pid, pid_t tid) {
     const auto others = base::number_behind("\nnonvoluntary_ctxt_switches:", status);
     const auto cpu = base::number_behind("", base::read_small_file(thread + "/schedstat"));
     if (!voluntary || !others || !cpu) return std::nullopt;
-    return ThreadRuns{.switches = *voluntary + *others, .cpu = std::chrono::nanoseconds(*cpu)};
+    return ThreadRuns{.switches = *voluntary + *others,
+                      .sleeps = *voluntary,
+                      .cpu = std::chrono::nanoseconds(*cpu)};
 }
 
 }  // namespace ddp::launcher

@@ -28,6 +28,7 @@ ProcessState look_at_process(pid_t pid);
 // How often a thread has run, and for how long.
 struct ThreadRuns {
     std::uint64_t switches = 0;
+    std::uint64_t sleeps = 0;  // of the switches: it had to wait. One that polls never does
     std::chrono::nanoseconds cpu{0};
 };
 // Nothing where it has ended, or the kernel does not tell.

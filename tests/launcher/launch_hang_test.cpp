@@ -160,6 +160,24 @@ TEST_F(LaunchHang, SaysThatAStoppedRankRunsAgainAndTheJobGoesOn) {
 TEST_F(LaunchHang, SaysNothingOfAJobThatIsWell) { train_well(2'000, patience); }
 TEST_F(LaunchHang, SoakSaysNothingOfAJobThatIsWellInAMillionSteps) { train_well(1'000'000, 4h); }
 
+// Half a minute each, in which a rank polls for one that records as little.
+TEST_F(LaunchHang, SoakOfRanksThatOthersPollForIsExplained) {
+    const auto err_of = [&](const char* call, const std::string& on_hang) {
+        Launch job(folder_, {"-n", "2", "--shutdown-timeout=1", on_hang, "--hang-timeout=0",
+                             DDP_TEST_POLLING_WORKER, call});
+        EXPECT_TRUE(job.wait_for_error("stack of rank 0")) << job.err();
+        if (on_hang == "--on-hang=say") job.signal(SIGTERM);
+        return job.wait().err;
+    };
+    const auto sleeps = HasSubstr(") sleeps in ");
+    EXPECT_THAT(err_of("MPI_Barrier", "--on-hang=stop"),
+                AllOf(HasSubstr("rank 1 holds up rank 0, in MPI_Barrier, since 3"), sleeps,
+                      HasSubstr("load_batch"), HasSubstr("stopping the job (--on-hang=stop)")));
+    EXPECT_THAT(err_of("cuStreamSynchronize", "--on-hang=say"),
+                AllOf(HasSubstr("rank 1 holds up rank 0, in a wait for the GPU, since 3"), sleeps,
+                      HasSubstr("load_batch")));
+}
+
 // As a container that is paused, or a laptop that sleeps.
 TEST_F(LaunchHang, AStandstillOfAllIsNobodysFault) {
     // By step 700 the agent has learned.

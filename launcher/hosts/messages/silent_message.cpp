@@ -11,11 +11,12 @@ constexpr int most_looks = 1'000;  // since the last message
 constexpr std::size_t most_told_threads = 2 * most_silent_ranks;
 
 void put(MessageWriter& out, const ThreadRuns& runs) {
-    out.number(runs.switches).number(std::int64_t{runs.cpu.count()});
+    out.number(runs.switches).number(runs.sleeps).number(std::int64_t{runs.cpu.count()});
 }
 ThreadRuns take_runs(MessageReader& in) {
     ThreadRuns runs;
     runs.switches = in.unsigned_wide();
+    runs.sleeps = in.unsigned_wide();
     runs.cpu = in.duration();
     return runs;
 }
@@ -23,8 +24,10 @@ ThreadRuns take_runs(MessageReader& in) {
 void put(MessageWriter& out, const RankReading& one) {
     out.number(one.rank).number(std::int64_t{one.pid});
     out.flag(one.is_whole).flag(one.in_python).words(one.problem).flag(one.call.has_value());
-    if (one.call)
+    if (one.call) {
         out.words(one.call->name).words(one.call->place).number(std::int64_t{one.call->tid});
+        out.flag(one.call->on_gpu);
+    }
     out.number(clock_ns_of(one.at)).words(one.own_frame);
     put_process(out, one.process);
     out.number(std::int64_t{one.process.cpu_time.count()});
@@ -43,6 +46,7 @@ RankReading take_reading(MessageReader& in) {
         one.call->name = in.words();
         one.call->place = in.words();
         one.call->tid = in.number();
+        one.call->on_gpu = in.flag();
     }
     one.at = std::chrono::steady_clock::time_point(in.duration());
     one.own_frame = in.words();

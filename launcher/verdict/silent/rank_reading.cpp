@@ -28,6 +28,15 @@ bool is_within_collective(std::string_view frame) {
         beginnings, [&](std::string_view beginning) { return frame.starts_with(beginning); });
 }
 
+// Of CUDA's driver and runtime, in the first thread; others wait for it all the time.
+bool is_within_wait_for_gpu(std::string_view frame) {
+    constexpr std::array<std::string_view, 8> beginnings{
+        "cuStreamSynchronize",   "cuEventSynchronize",   "cuCtxSynchronize",      "cuMemcpyDtoH",
+        "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMemcpy"};
+    return std::ranges::any_of(
+        beginnings, [&](std::string_view beginning) { return frame.starts_with(beginning); });
+}
+
 std::string_view function_in(std::string_view frame) { return frame.substr(0, frame.find(" (")); }
 
 // "train.py:9" of "step (train.py:9)"
@@ -70,6 +79,12 @@ std::optional<StackCall> call_of(const RankStacks& stacks, const ThreadStack* py
         return StackCall{.name = is_mpi ? std::string(function) : "a collective" + within(python),
                          .place = place,
                          .tid = thread.tid};
+    }
+    const auto first = std::ranges::find(stacks.native, stacks.pid, &ThreadStack::tid);
+    if (first != stacks.native.end() &&
+        std::ranges::any_of(first->frames, is_within_wait_for_gpu)) {
+        return StackCall{
+            .name = "a wait for the GPU", .place = place, .tid = stacks.pid, .on_gpu = true};
     }
     return std::nullopt;
 }

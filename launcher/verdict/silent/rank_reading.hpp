@@ -22,6 +22,9 @@ struct StackCall {
     std::string name = {};   // "all_reduce"; of which that is not known "a collective"
     std::string place = {};  // "train.py:9", of the program's own code; may be empty
     pid_t tid = 0;           // the thread that waits in it
+    // It waits for what its GPU has to do: perhaps a collective of NCCL's, perhaps nothing of the
+    // others'.
+    bool on_gpu = false;
 
     std::string words() const;  // "all_reduce (train.py:9)"
 };

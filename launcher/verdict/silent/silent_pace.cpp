@@ -111,7 +111,7 @@ void SilentPace::judge(Time now, std::span<const RankReading> ranks) {
             if (one.call && waits_for_all(*one.call)) {
                 ++seen.in_collectives;
                 seen.collectives.insert(one.call->words());
-            } else if (!one.call && !one.own_frame.empty()) {
+            } else if ((!one.call || one.call->on_gpu) && !one.own_frame.empty()) {
                 ++seen.elsewhere[one.own_frame];
             }
         }

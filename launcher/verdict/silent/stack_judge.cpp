@@ -34,10 +34,19 @@ std::string line_of(const RankReading& rank, bool is_busy) {
 
 // Who reads a thread makes it run: each time four times, for 0.1 ms together.
 constexpr std::uint64_t switches_of_reading = 6;
+constexpr std::uint64_t of_readers = 2 * switches_of_reading;
+constexpr std::chrono::milliseconds little{1};
+
+// More than readers, and users who look, make it.
+bool has_moved(const ThreadRuns& before, const ThreadRuns& now) {
+    return now.switches - before.switches > 3 * switches_of_reading;
+}
 bool has_run_by_itself(const ThreadRuns& before, const ThreadRuns& now) {
-    constexpr std::uint64_t of_readers = 2 * switches_of_reading;
-    constexpr std::chrono::milliseconds little{1};
     return now.switches - before.switches > of_readers || now.cpu - before.cpu > little;
+}
+// It computed all the time, and may be where it was.
+bool polls(const ThreadRuns& before, const ThreadRuns& now) {
+    return now.cpu - before.cpu > little && now.sleeps - before.sleeps <= of_readers;
 }
 
 // One rank calls another thing than its peers in those, and all may be right.
@@ -61,14 +70,20 @@ bool StackJudge::is_time_to_read(Time now, std::span<const RankRuns> threads) {
     bool any_is_still = false;
     std::size_t ranks = 0;
     std::size_t who_wait = 0;
+    bool any_moves = false;  // of those because of whom others poll
     for (const RankRuns& thread : threads) {
         if (!thread.is_of_first) {
             const auto found = last_.waiting.find(thread.rank);
-            const bool waits =
-                found != last_.waiting.end() && !has_run_by_itself(found->second.runs, thread.runs);
+            if (found == last_.waiting.end()) continue;
+            const ThreadRuns& before = found->second.runs;
+            const bool waits = !has_run_by_itself(before, thread.runs) ||
+                               (!last_.still.empty() && polls(before, thread.runs));
             who_wait += waits ? 1U : 0U;
             continue;
         }
+        const auto still = last_.still.find(thread.rank);
+        any_moves =
+            any_moves || (still != last_.still.end() && has_moved(still->second.runs, thread.runs));
         ++ranks;
         const Seen fresh{thread.runs, now, foreign_readings_};
         Seen& seen = seen_.try_emplace(thread.rank, fresh).first->second;
@@ -78,7 +93,8 @@ bool StackJudge::is_time_to_read(Time now, std::span<const RankRuns> threads) {
         any_is_still = any_is_still || now - seen.since >= patience_;
     }
     if (verdict_) {
-        if (who_wait < last_.waiting.size()) forget_verdict(now);  // one has run, or has ended
+        // One has run, or has ended.
+        if (who_wait < last_.waiting.size() || any_moves) forget_verdict(now);
         return false;
     }
     if (first_ && now - first_->at >= between_readings) return true;
@@ -93,9 +109,16 @@ std::optional<StackJudge::Reading> StackJudge::take(Time now,
                                                     std::span<const RankReading> ranks) const {
     Reading reading{.at = now};
     std::optional<bool> in_python;
+    bool all_wait = true;
     for (const RankReading& rank : ranks) {
         reading.used[rank.rank] = {rank.at, rank.process.cpu_time};
-        if (rank.process.is_held()) continue;
+        const auto seen = seen_.find(rank.rank);
+        const bool is_held = rank.process.is_held();
+        if (seen != seen_.end() && (is_held || now - seen->second.since >= patience_)) {
+            reading.still[rank.rank] = seen->second;
+        }
+        all_wait = all_wait && !is_held && rank.call;
+        if (is_held) continue;
         if (!rank.is_whole || in_python.value_or(rank.in_python) != rank.in_python) {
             return std::nullopt;
         }
@@ -103,9 +126,13 @@ std::optional<StackJudge::Reading> StackJudge::take(Time now,
         if (!rank.call) continue;
         if (!rank.runs) return std::nullopt;
         // As the thread that waits may be another than the first, that one alone tells since when.
-        const auto seen = seen_.find(rank.rank);
         const bool is_first = rank.call->tid == rank.pid && seen != seen_.end();
         reading.waiting[rank.rank] = {*rank.call, *rank.runs, is_first ? seen->second.since : now};
+    }
+    // A GPU may have much to do of its own: who waits for it waits for others only where one of
+    // them is in no call.
+    if (all_wait) {
+        std::erase_if(reading.waiting, [](const auto& one) { return one.second.call.on_gpu; });
     }
     return reading.waiting.empty() ? std::nullopt : std::optional(std::move(reading));
 }
@@ -117,7 +144,8 @@ bool StackJudge::has_run(const Reading& before, const Reading& now) const {
                const auto then = before.waiting.find(one.first);
                return then == before.waiting.end() ||
                       then->second.call.tid != one.second.call.tid ||
-                      has_run_by_itself(then->second.runs, one.second.runs);
+                      (has_run_by_itself(then->second.runs, one.second.runs) &&
+                       !polls(then->second.runs, one.second.runs));
            });
 }
 
@@ -130,6 +158,23 @@ bool StackJudge::computes(int rank, const Reading& before, const Reading& now) c
     return cpu > share * std::chrono::duration<double>(used->second.at - then->second.at);
 }
 
+// Of those that wait, between the two.
+bool StackJudge::any_polls(const Reading& before, const Reading& now) {
+    return std::ranges::any_of(now.waiting, [&](const auto& one) {
+        const auto then = before.waiting.find(one.first);
+        return one.second.call.on_gpu ||
+               (then != before.waiting.end() && polls(then->second.runs, one.second.runs));
+    });
+}
+
+// All the time between the two readings, but for readers.
+bool StackJudge::is_still(int rank, const Reading& before) const {
+    const auto then = before.still.find(rank);
+    const auto seen = seen_.find(rank);
+    return then != before.still.end() && seen != seen_.end() &&
+           !has_moved(then->second.runs, seen->second.runs);
+}
+
 std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& now,
                                         std::span<const RankReading> ranks,
                                         const std::vector<int>& ended,
@@ -138,13 +183,15 @@ std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& no
     std::map<std::string, std::vector<int>> calls;  // by what they are called
     std::map<std::string, std::string> words;
     bool any_may_differ = false;
+    const bool any_poll = any_polls(before, now);
     for (const auto& [rank, waiting] : now.waiting) {
         calls[waiting.call.name].push_back(rank);
         words[waiting.call.name] = waiting.call.words();
         any_may_differ = any_may_differ || may_differ(waiting.call.name);
         found.waiting.push_back(rank);
-        // Many bytes may be under way.
-        found.may_end_job = found.may_end_job && !computes(rank, before, now);
+        // Many bytes may be under way; of a GPU little is known.
+        const bool may_go_on = waiting.call.on_gpu || (!any_poll && computes(rank, before, now));
+        found.may_end_job = found.may_end_job && !may_go_on;
     }
     const bool bytes_move = !found.may_end_job;
     std::string all_calls;
@@ -160,6 +207,7 @@ std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& no
         // It may have much to do that the others have to wait for.
         const bool is_busy = !is_held && computes(rank.rank, before, now);
         found.may_end_job = found.may_end_job && !is_busy;
+        if (any_poll && !is_still(rank.rank, before)) return std::nullopt;  // it may be slow
         if (found.ranks.size() <= most_ranks_described) lines += line_of(rank, is_busy);
     }
     if (found.ranks.size() > most_ranks_described) lines += "\n  ...";
@@ -169,7 +217,7 @@ std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& no
                      ", since " + how_long + lines;
         return found;
     }
-    if (bytes_move) return std::nullopt;
+    if (bytes_move || any_poll) return std::nullopt;
     found.ranks = found.waiting;
     if (!ended.empty()) {
         found.kind = Verdict::Kind::ahead;
@@ -238,10 +286,18 @@ void StackJudge::judge(Time now, std::span<const RankReading> ranks,
     if (has_run(before, *reading)) return;
     Time since = before.at;
     for (const auto& [rank, waiting] : before.waiting) since = std::min(since, waiting.since);
+    // Who polls does not tell since when; the others have stood still for as long.
+    if (any_polls(before, *reading)) {
+        for (const auto& [rank, still] : before.still) since = std::min(since, still.since);
+    }
     auto found = find(before, *reading, ranks, ended, time_since(since, now));
     if (!found) return;
     found->since = since;
     last_ = *std::move(reading);
+    last_.still.clear();
+    if (any_polls(before, last_)) {
+        for (const int rank : found->ranks) last_.still[rank] = seen_[rank];
+    }
     verdict_ = std::move(found);
 }
 

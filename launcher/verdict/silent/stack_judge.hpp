@@ -1,9 +1,10 @@
 // StackJudge: who holds up a job whose ranks record nothing, as PyTorch's do. When the first thread
 // of a rank has not run once for long, the stacks of all ranks are read, twice. Ranks a thread of
 // which is in a collective, and has not run between the two readings, wait; those that are in none,
-// or of different ones the few, are to blame. The judge itself is pure.
-// Invariant: nothing is said where a thread that waits has run since, or where a rank has not been
-// read as well as the others.
+// or of different ones the few, are to blame. Those wait, too, that poll in one (MPI), or for their
+// GPU (NCCL), as long as who is to blame has not run. The judge itself is pure.
+// Invariant: nothing is said where a thread that waits has gone on since, or where a rank has not
+// been read as well as the others.
 #pragma once
 
 #include "launcher/verdict/hang_judge.hpp"
@@ -69,11 +70,14 @@ private:
     struct Reading {
         Time at{};
         std::map<int, Waiting> waiting = {};
-        std::map<int, Use> used = {};  // of all ranks
+        std::map<int, Use> used = {};    // of all ranks
+        std::map<int, Seen> still = {};  // first threads that have not run for long
     };
     std::optional<Reading> take(Time now, std::span<const RankReading> ranks) const;
     bool has_run(const Reading& before, const Reading& now) const;
     bool computes(int rank, const Reading& before, const Reading& now) const;
+    static bool any_polls(const Reading& before, const Reading& now);
+    bool is_still(int rank, const Reading& before) const;
     std::optional<Verdict> find(const Reading& before, const Reading& now,
                                 std::span<const RankReading> ranks, const std::vector<int>& ended,
                                 const std::string& how_long) const;
@@ -86,7 +90,7 @@ private:
     Duration pause_ = patience_at_first;  // until the next reading, where one has told nothing
     Time next_reading_{};
     std::optional<Reading> first_;  // of two
-    Reading last_;                  // of the verdict
+    Reading last_;                  // of the verdict; still: who must not run as long as it holds
     std::optional<Verdict> verdict_;
     std::map<int, std::string> problems_;  // of ranks, in the last reading that told nothing
     bool has_told_unread_ = false;

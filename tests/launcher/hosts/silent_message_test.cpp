@@ -19,21 +19,22 @@ namespace {
 using namespace std::chrono_literals;
 
 RankReading a_reading() {
-    return {.rank = 5,
-            .pid = 4711,
-            .is_whole = true,
-            .in_python = true,
-            .problem = "12 of its 80 threads",
-            .call = StackCall{.name = "all_reduce", .place = "train.py:9", .tid = 4712},
-            .at = std::chrono::steady_clock::time_point(7h),
-            .own_frame = "step (train.py:9)",
-            .process = {.pid = 4711,
-                        .state = 'S',
-                        .tracer = 77,
-                        .is_frozen = true,
-                        .cpu_time = 1234ms,
-                        .waits_in = "read of /data/x"},
-            .runs = ThreadRuns{.switches = ~std::uint64_t{0}, .cpu = 5678ns}};
+    return {
+        .rank = 5,
+        .pid = 4711,
+        .is_whole = true,
+        .in_python = true,
+        .problem = "12 of its 80 threads",
+        .call = StackCall{.name = "all_reduce", .place = "train.py:9", .tid = 4712, .on_gpu = true},
+        .at = std::chrono::steady_clock::time_point(7h),
+        .own_frame = "step (train.py:9)",
+        .process = {.pid = 4711,
+                    .state = 'S',
+                    .tracer = 77,
+                    .is_frozen = true,
+                    .cpu_time = 1234ms,
+                    .waits_in = "read of /data/x"},
+        .runs = ThreadRuns{.switches = ~std::uint64_t{0}, .sleeps = 7, .cpu = 5678ns}};
 }
 
 TEST(ReadingsMessage, CarriesEachField) {
@@ -54,6 +55,7 @@ TEST(ReadingsMessage, CarriesEachField) {
     ASSERT_TRUE(one.call && one.runs);
     EXPECT_EQ(one.call->words(), "all_reduce (train.py:9)");
     EXPECT_EQ(one.call->tid, 4712);
+    EXPECT_TRUE(one.call->on_gpu);
     EXPECT_EQ(one.at.time_since_epoch(), 7h);
     EXPECT_EQ(one.own_frame, "step (train.py:9)");
     EXPECT_EQ(one.process.pid, 4711);
@@ -63,6 +65,7 @@ TEST(ReadingsMessage, CarriesEachField) {
     EXPECT_EQ(one.process.cpu_time, 1234ms);
     EXPECT_EQ(one.process.waits_in, "read of /data/x");
     EXPECT_EQ(one.runs->switches, ~std::uint64_t{0});
+    EXPECT_EQ(one.runs->sleeps, 7U);
     EXPECT_EQ(one.runs->cpu, 5678ns);
     const RankReading& other = got.ranks[1];
     EXPECT_EQ(other.rank, 6);
@@ -86,8 +89,8 @@ TEST(ThreadsMessage, CarriesEachField) {
                          .major_faults = 2,
                          .swapped_bytes = 1,
                          .processors = "0-3"};
-    sent.threads = {{.rank = 1, .pid = 11, .runs = {7, 8ns}, .looks = 4, .waits = 3, .use = use},
-                    {.rank = 1, .pid = 11, .is_of_first = false, .runs = {9, 10ns}}};
+    sent.threads = {{.rank = 1, .pid = 11, .runs = {7, 5, 8ns}, .looks = 4, .waits = 3, .use = use},
+                    {.rank = 1, .pid = 11, .is_of_first = false, .runs = {9, 6, 10ns}}};
     const auto got = std::get<ThreadsMessage>(decode_from_member(encode(FromMember(sent))));
     EXPECT_EQ(got.round, 3);
     ASSERT_EQ(got.threads.size(), 2U);
@@ -96,6 +99,7 @@ TEST(ThreadsMessage, CarriesEachField) {
         EXPECT_EQ(got.threads[i].pid, 11);
         EXPECT_EQ(got.threads[i].is_of_first, i == 0);
         EXPECT_EQ(got.threads[i].runs.switches, sent.threads[i].runs.switches);
+        EXPECT_EQ(got.threads[i].runs.sleeps, sent.threads[i].runs.sleeps);
         EXPECT_EQ(got.threads[i].runs.cpu, sent.threads[i].runs.cpu);
         EXPECT_EQ(got.threads[i].looks, sent.threads[i].looks);
         EXPECT_EQ(got.threads[i].waits, sent.threads[i].waits);

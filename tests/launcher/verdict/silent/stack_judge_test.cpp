@@ -47,12 +47,12 @@ RankStacks elsewhere(int rank, const std::string& frame = "load (train.py:5)") {
 class StackJudgeTest : public ::testing::Test {
 protected:
     StackJudgeTest() {
-        states.assign(3, ProcessState{.pid = 1, .state = 'S', .waits_in = "futex"});
+        states.assign(4, ProcessState{.pid = 1, .state = 'S', .waits_in = "futex"});
     }
 
     bool look() {
         std::vector<RankRuns> threads;
-        for (int rank = 0; rank < 3; ++rank) {
+        for (int rank = 0; rank < size; ++rank) {
             if (std::ranges::count(ended, rank) > 0) continue;
             for (const bool is_of_first : {true, false}) {
                 threads.push_back(
@@ -72,7 +72,12 @@ protected:
     }
     void run(int rank, std::uint64_t times) {
         runs[at(rank)].switches += times;
+        runs[at(rank)].sleeps += times;
         runs[at(rank)].cpu += times * 100us;
+    }
+    void poll(int rank, std::chrono::seconds time) {
+        runs[at(rank)].switches += 50;  // others run on its processor, too
+        runs[at(rank)].cpu += time;
     }
     // Reading makes all of them run a little.
     void read_once(const std::vector<RankStacks>& stacks) {
@@ -102,7 +107,8 @@ protected:
     }
 
     Verdict::Time now{1h};
-    std::array<ThreadRuns, 3> runs;
+    int size = 3;
+    std::array<ThreadRuns, 4> runs;
     std::vector<ProcessState> states;
     std::vector<int> ended;
     StackJudge judge;
@@ -307,6 +313,98 @@ TEST_F(StackJudgeTest, SaysNothingWhereOneIsNotReadAsWellAsTheOthers) {
     EXPECT_FALSE(judge.verdict());
 }
 
+// As in MPI's calls: they compute all the time, and never sleep.
+TEST_F(StackJudgeTest, WhoPollsWaitsWhereTheOneToBlameStandsStill) {
+    const auto wait = [&](std::chrono::seconds time) {
+        bool wanted = false;
+        for (; time > 0s; time -= 1s) {
+            poll(0, 1s);
+            poll(2, 1s);
+            wanted = let_pass(1s) || wanted;
+        }
+        return wanted;
+    };
+    EXPECT_TRUE(wait(31s));
+    read_once(without_1());
+    EXPECT_TRUE(wait(5s));
+    read_once(without_1());
+    ASSERT_TRUE(judge.verdict());
+    EXPECT_EQ(judge.verdict()->kind, Kind::missing);
+    EXPECT_THAT(judge.verdict()->ranks, ElementsAre(1));
+    EXPECT_THAT(judge.verdict()->waiting, ElementsAre(0, 2));
+    EXPECT_TRUE(judge.verdict()->may_end_job);
+    run(1, 8);  // as users who look make it
+    EXPECT_FALSE(wait(1h));
+    EXPECT_TRUE(judge.verdict());
+    run(1, 20);
+    EXPECT_FALSE(wait(1s));
+    EXPECT_FALSE(judge.verdict()) << "it goes on, whatever those do that poll";
+}
+
+TEST_F(StackJudgeTest, WhoPollsAndSleepsBetweenCallsGoesOn) {
+    EXPECT_TRUE(let_pass(31s));
+    read_once(without_1());
+    EXPECT_TRUE(let_pass(5s));
+    poll(0, 5s);
+    runs[0].sleeps += 20;
+    read_once(without_1());
+    EXPECT_FALSE(judge.verdict());
+}
+
+// It would be said of each job in which one has more to do.
+TEST_F(StackJudgeTest, WhoPollsWaitsForNobodyWhoComputes) {
+    std::vector<RankStacks> stacks = without_1();
+    stacks.push_back(elsewhere(3));  // has stood still for long, as does 1
+    size = 4;
+    for (const int busy : {1, 3}) {
+        for (const std::uint64_t times : {20U, 0U}) {
+            SCOPED_TRACE(busy);
+            judge = StackJudge();
+            EXPECT_TRUE(let_pass(31s));
+            read_once(stacks);
+            poll(0, 5s);
+            run(busy, times);
+            EXPECT_TRUE(let_pass(5s));
+            read_once(stacks);
+            EXPECT_EQ(judge.verdict().has_value(), times == 0);
+        }
+    }
+}
+
+TEST_F(StackJudgeTest, AllInOneCallThatPollMayGoOn) {
+    EXPECT_TRUE(let_pass(31s));
+    read_once(all_in("MPI_Allreduce"));
+    EXPECT_TRUE(let_pass(5s));
+    poll(1, 5s);
+    read_once(all_in("MPI_Allreduce"));
+    EXPECT_FALSE(judge.verdict());
+}
+
+// NCCL's collectives are awaited there.
+TEST_F(StackJudgeTest, WhoWaitsForItsGpuWaitsForWhoStandsStill) {
+    const auto waits_for_gpu = [](int rank) {
+        RankStacks stacks = elsewhere(rank, "step (train.py:50)");
+        stacks.native[0].frames = {"(libcuda.so.1)", "cuStreamSynchronize (libcuda.so.1)"};
+        return stacks;
+    };
+    EXPECT_TRUE(let_pass(31s));
+    read({waits_for_gpu(0), elsewhere(1), waits_for_gpu(2)});
+    ASSERT_TRUE(judge.verdict());
+    EXPECT_EQ(judge.verdict()->text,
+              "rank 1 holds up ranks 0, 2, in a wait for the GPU (train.py:50), since 35 s\n"
+              "  rank 1 (pid 101) sleeps in futex, in load (train.py:5)");
+    EXPECT_FALSE(judge.verdict()->may_end_job) << "it may have much to do of its own";
+    judge = StackJudge();
+    EXPECT_TRUE(let_pass(31s));
+    read_once({waits_for_gpu(0), waits_for_gpu(1), waits_for_gpu(2)});
+    EXPECT_FALSE(let_pass(5s)) << "nobody is known to wait for anybody";
+    EXPECT_TRUE(let_pass(60s));
+    read({waits_for_gpu(0), in_call(1, "barrier", "train.py:9"),
+          in_call(2, "barrier", "train.py:9")});
+    ASSERT_TRUE(judge.verdict()) << "its GPU may hang";
+    EXPECT_THAT(judge.verdict()->ranks, ElementsAre(0));
+}
+
 TEST_F(StackJudgeTest, SaysOnceWhoCannotBeReadAgainAndAgain) {
     std::vector<RankStacks> stacks = without_1();
     const auto read_with = [&](const std::string& problem) {
@@ -359,6 +457,13 @@ TEST(StackCall, IsKnownByNamesOfFunctions) {
     EXPECT_FALSE(native("c10d::ProcessGroupGloo::runLoop (libtorch_cpu.so)"));
     EXPECT_FALSE(native("gloo::transport::tcp::Loop::run (libgloo.so)"));
     EXPECT_FALSE(reading_of({}).call);
+    EXPECT_FALSE(native("cudaEventSynchronize (libcudart.so)")) << "not of the first thread";
+    const auto first = [](const std::string& frame) {
+        return reading_of({.pid = 1, .native = {{.tid = 1, .frames = {"ioctl", frame}}}}).call;
+    };
+    EXPECT_TRUE(first("cuMemcpyDtoHAsync_v2 (libcuda.so.1)")->on_gpu);
+    EXPECT_FALSE(first("MPI_Allreduce (libmpi.so.40)")->on_gpu);
+    EXPECT_FALSE(first("cuLaunchKernel (libcuda.so.1)"));
 }
 
 TEST(StackCall, WithinABackwardIsNamedByIt) {
