@@ -125,7 +125,11 @@ void read_all(int socket, const std::vector<Wanted>& wanted, Whom whom) {
     const pid_t parent = ::getppid();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     const auto may = [](const Wanted& one) { return may_communicate(one.pid); };
-    if (whom == Whom::who_may_communicate && std::ranges::none_of(wanted, may)) return;
+    if (whom == Whom::who_may_communicate && std::ranges::none_of(wanted, may)) {
+        std::vector<RankStacks> none;  // and nothing is wrong with that
+        for (const Wanted& one : wanted) none.push_back({.rank = one.rank, .pid = one.pid});
+        return send_all(socket, to_json(none).dump(-1, ' ', true) + "\n");
+    }
     std::vector<Copied> all;
     all.reserve(wanted.size());
     for (const Wanted& one : wanted) all.push_back(copy_of(one));

@@ -14,6 +14,8 @@
 #include "base/process/pidfd.hpp"
 #include "base/process/process_tree.hpp"
 #include "base/unique_fd.hpp"
+#include "process_group/launchers_region.hpp"
+#include "process_group/worlds.hpp"
 #include "support/exact_inputs.hpp"
 #include "support/own_network.hpp"
 #include "support/seed_for_ranks.hpp"
@@ -668,21 +670,25 @@ TEST(GlooBackend, NamesTheRankThatIsKilledAtARandomMoment) {
 }
 
 TEST(GlooBackend, TellsRanksThatDoNotWaitForTheKilledOne) {
-    run_ranks(3,
-              [](ProcessGroup& group) {
-                  std::vector<float> values(10);
-                  try {
-                      group.all_reduce(1);  // afterwards all ranks have left init
-                      if (group.rank() == 2) ::raise(SIGKILL);
-                      // 0 waits for 1, which waits for nobody before the barrier.
-                      if (group.rank() == 0) group.recv(values, Peer{1}).wait();
-                      group.barrier().wait();
-                      ADD_FAILURE() << "passed without rank 2";
-                  } catch (const PeerError& error) {
-                      EXPECT_EQ(error.rank(), 2) << error.what();
-                  }
-              },
-              {.may_die = {2}, .init = over_gloo});
+    const auto body = [](ddp::testing::RankReporter&, const std::function<ProcessGroup()>& join) {
+        const contract::ControlRegion region = ddp::testing::launchers_region();
+        ProcessGroup group = join();
+        ddp::testing::mark_in(region, group);
+        if (group.rank() == 2) {
+            ddp::testing::wait_for_marks(region, group);  // afterwards all have left init
+            ::raise(SIGKILL);
+        }
+        std::vector<float> values(10);
+        try {
+            // 0 waits for 1, which waits for nobody before the barrier.
+            if (group.rank() == 0) group.recv(values, Peer{1}).wait();
+            group.barrier().wait();
+            ADD_FAILURE() << "passed without rank 2";
+        } catch (const PeerError& error) {
+            EXPECT_EQ(error.rank(), 2) << error.what();
+        }
+    };
+    ddp::testing::run_joining_ranks(3, body, {.may_die = {2}, .init = over_gloo});
 }
 
 void shut_down_tcp_connections() {

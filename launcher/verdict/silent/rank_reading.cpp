@@ -22,19 +22,31 @@ bool is_within_collective(std::string_view frame) {
         "gloo::transport::",
         "MPI_",
         "PMPI_"};
-    // Of the thread that waits for connections all the time.
-    if (frame.starts_with("gloo::transport::tcp::Loop::")) return false;
+    // Of threads that wait for work all the time.
+    if (frame.starts_with("gloo::transport::tcp::Loop::") ||
+        frame.starts_with("c10d::ProcessGroupMPI::runLoop")) {
+        return false;
+    }
     return std::ranges::any_of(
         beginnings, [&](std::string_view beginning) { return frame.starts_with(beginning); });
 }
 
-// Of CUDA's driver and runtime, in the first thread; others wait for it all the time.
+bool is_within_store(std::string_view frame) {
+    return frame.starts_with("c10d::TCPStore::") || frame.starts_with("c10d::PrefixStore::");
+}
+
+// Of CUDA's driver and runtime.
 bool is_within_wait_for_gpu(std::string_view frame) {
     constexpr std::array<std::string_view, 8> beginnings{
         "cuStreamSynchronize",   "cuEventSynchronize",   "cuCtxSynchronize",      "cuMemcpyDtoH",
         "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMemcpy"};
     return std::ranges::any_of(
         beginnings, [&](std::string_view beginning) { return frame.starts_with(beginning); });
+}
+
+// For whose threads the first one waits.
+bool is_of_backward(std::string_view frame) {
+    return frame.starts_with("torch::autograd::Engine::thread_main");
 }
 
 std::string_view function_in(std::string_view frame) { return frame.substr(0, frame.find(" (")); }
@@ -80,11 +92,17 @@ std::optional<StackCall> call_of(const RankStacks& stacks, const ThreadStack* py
                          .place = place,
                          .tid = thread.tid};
     }
-    const auto first = std::ranges::find(stacks.native, stacks.pid, &ThreadStack::tid);
-    if (first != stacks.native.end() &&
-        std::ranges::any_of(first->frames, is_within_wait_for_gpu)) {
-        return StackCall{
-            .name = "a wait for the GPU", .place = place, .tid = stacks.pid, .on_gpu = true};
+    for (const ThreadStack& thread : stacks.native) {
+        // Others wait for the store, and for the GPU, all the time.
+        const bool is_first = thread.tid == stacks.pid;
+        if (is_first && std::ranges::any_of(thread.frames, is_within_store)) {
+            return StackCall{.name = "a wait for the store", .place = place, .tid = thread.tid};
+        }
+        if (!is_first && std::ranges::none_of(thread.frames, is_of_backward)) continue;
+        if (std::ranges::any_of(thread.frames, is_within_wait_for_gpu)) {
+            return StackCall{
+                .name = "a wait for the GPU", .place = place, .tid = thread.tid, .on_gpu = true};
+        }
     }
     return std::nullopt;
 }

@@ -12,6 +12,8 @@ namespace ddp::launcher {
 namespace {
 
 constexpr std::chrono::minutes most_pause{10};
+// Since a verdict on ranks that poll it is counted for so long how threads have run.
+constexpr std::chrono::minutes between_counts{2};
 constexpr std::size_t most_ranks_described = 16;  // ranks, each by a line
 
 // "\n  rank 1 (pid 4711) sleeps in read of /data/part-7, in load (train.py:5)"
@@ -24,6 +26,8 @@ std::string line_of(const RankReading& rank, bool is_busy) {
         text += " is frozen, with its cgroup";
     } else if (process.state == 'T') {
         text += " is stopped (SIGSTOP)";
+    } else if (rank.call && rank.call->on_gpu) {
+        text += " waits for its GPU";
     } else if (!is_busy && (process.state == 'S' || process.state == 'D')) {
         text += " sleeps" + (process.waits_in.empty() ? "" : " in " + process.waits_in);
     } else {
@@ -39,20 +43,27 @@ constexpr std::chrono::milliseconds little{1};
 
 // More than readers, and users who look, make it.
 bool has_moved(const ThreadRuns& before, const ThreadRuns& now) {
-    return now.switches - before.switches > 3 * switches_of_reading;
+    return now.switches - before.switches > 3 * switches_of_reading ||
+           now.cpu - before.cpu > 3 * little;
 }
 bool has_run_by_itself(const ThreadRuns& before, const ThreadRuns& now) {
     return now.switches - before.switches > of_readers || now.cpu - before.cpu > little;
 }
-// It computed all the time, and may be where it was.
-bool polls(const ThreadRuns& before, const ThreadRuns& now) {
-    return now.cpu - before.cpu > little && now.sleeps - before.sleeps <= of_readers;
+// It computed for all of the time that others left it, and may be where it was.
+bool has_polled(const ThreadRuns& before, const ThreadRuns& now, std::chrono::nanoseconds time) {
+    return now.cpu - before.cpu > time / 20 && now.sleeps - before.sleeps <= of_readers;
 }
 
 // One rank calls another thing than its peers in those, and all may be right.
 bool may_differ(std::string_view name) {
-    constexpr std::array<std::string_view, 7> names{
-        "send", "recv", "isend", "irecv", "batch_isend_irecv", "scatter", "gather"};
+    constexpr std::array<std::string_view, 8> names{"send",
+                                                    "recv",
+                                                    "isend",
+                                                    "irecv",
+                                                    "batch_isend_irecv",
+                                                    "scatter",
+                                                    "gather",
+                                                    "a wait for the store"};
     return std::ranges::find(names, name) != names.end();
 }
 
@@ -70,31 +81,39 @@ bool StackJudge::is_time_to_read(Time now, std::span<const RankRuns> threads) {
     bool any_is_still = false;
     std::size_t ranks = 0;
     std::size_t who_wait = 0;
-    bool any_moves = false;  // of those because of whom others poll
+    std::size_t who_are_still = 0;  // of those because of whom others poll
+    const Duration time = now - last_.at;
     for (const RankRuns& thread : threads) {
         if (!thread.is_of_first) {
             const auto found = last_.waiting.find(thread.rank);
             if (found == last_.waiting.end()) continue;
             const ThreadRuns& before = found->second.runs;
             const bool waits = !has_run_by_itself(before, thread.runs) ||
-                               (!last_.still.empty() && polls(before, thread.runs));
+                               (!last_.still.empty() && has_polled(before, thread.runs, time));
             who_wait += waits ? 1U : 0U;
             continue;
         }
         const auto still = last_.still.find(thread.rank);
-        any_moves =
-            any_moves || (still != last_.still.end() && has_moved(still->second.runs, thread.runs));
+        const bool is_still =
+            still != last_.still.end() && !has_moved(still->second.runs, thread.runs);
+        who_are_still += is_still ? 1U : 0U;
         ++ranks;
         const Seen fresh{thread.runs, now, foreign_readings_};
         Seen& seen = seen_.try_emplace(thread.rank, fresh).first->second;
-        const std::uint64_t by_readers =
-            switches_of_reading * (foreign_readings_ - seen.foreign_readings);
-        if (thread.runs.switches - seen.runs.switches > by_readers) seen = fresh;
+        const std::uint64_t readings = foreign_readings_ - seen.foreign_readings;
+        if (thread.runs.switches - seen.runs.switches > switches_of_reading * readings ||
+            thread.runs.cpu - seen.runs.cpu > little * static_cast<int>(1 + readings)) {
+            seen = fresh;
+        }
         any_is_still = any_is_still || now - seen.since >= patience_;
     }
     if (verdict_) {
         // One has run, or has ended.
-        if (who_wait < last_.waiting.size() || any_moves) forget_verdict(now);
+        if (who_wait < last_.waiting.size() || who_are_still < last_.still.size()) {
+            forget_verdict(now);
+        } else if (!last_.still.empty() && now - last_.at >= between_counts) {
+            count_anew(now, threads);
+        }
         return false;
     }
     if (first_ && now - first_->at >= between_readings) return true;
@@ -104,10 +123,21 @@ bool StackJudge::is_time_to_read(Time now, std::span<const RankRuns> threads) {
     return true;
 }
 
+// Users look now and then, and who polls may have to wait for a page.
+void StackJudge::count_anew(Time now, std::span<const RankRuns> threads) {
+    last_.at = now;
+    for (const RankRuns& thread : threads) {
+        const auto still = last_.still.find(thread.rank);
+        if (thread.is_of_first && still != last_.still.end()) still->second.runs = thread.runs;
+        const auto waits = last_.waiting.find(thread.rank);
+        if (!thread.is_of_first && waits != last_.waiting.end()) waits->second.runs = thread.runs;
+    }
+}
+
 // Nothing where ranks have not been read equally well, or one has run meanwhile.
 std::optional<StackJudge::Reading> StackJudge::take(Time now,
                                                     std::span<const RankReading> ranks) const {
-    Reading reading{.at = now};
+    Reading reading{.at = now, .begun = now};
     std::optional<bool> in_python;
     bool all_wait = true;
     for (const RankReading& rank : ranks) {
@@ -144,8 +174,9 @@ bool StackJudge::has_run(const Reading& before, const Reading& now) const {
                const auto then = before.waiting.find(one.first);
                return then == before.waiting.end() ||
                       then->second.call.tid != one.second.call.tid ||
+                      then->second.call.words() != one.second.call.words() ||
                       (has_run_by_itself(then->second.runs, one.second.runs) &&
-                       !polls(then->second.runs, one.second.runs));
+                       !polls(one.first, before, now));
            });
 }
 
@@ -158,21 +189,37 @@ bool StackJudge::computes(int rank, const Reading& before, const Reading& now) c
     return cpu > share * std::chrono::duration<double>(used->second.at - then->second.at);
 }
 
-// Of those that wait, between the two.
+// One that waits, by its host's clock.
+bool StackJudge::polls(int rank, const Reading& before, const Reading& now) {
+    const auto then = before.waiting.find(rank);
+    return then != before.waiting.end() &&
+           has_polled(then->second.runs, now.waiting.at(rank).runs,
+                      now.used.at(rank).at - before.used.at(rank).at);
+}
 bool StackJudge::any_polls(const Reading& before, const Reading& now) {
     return std::ranges::any_of(now.waiting, [&](const auto& one) {
-        const auto then = before.waiting.find(one.first);
-        return one.second.call.on_gpu ||
-               (then != before.waiting.end() && polls(then->second.runs, one.second.runs));
+        return one.second.call.on_gpu || polls(one.first, before, now);
     });
 }
 
-// All the time between the two readings, but for readers.
+// All the time since that reading, but for readers.
 bool StackJudge::is_still(int rank, const Reading& before) const {
     const auto then = before.still.find(rank);
     const auto seen = seen_.find(rank);
     return then != before.still.end() && seen != seen_.end() &&
            !has_moved(then->second.runs, seen->second.runs);
+}
+
+// Of those who were, with how they have run by now.
+std::map<int, StackJudge::Seen> StackJudge::still_since(const Reading& before) const {
+    std::map<int, Seen> still;
+    for (const auto& [rank, then] : before.still) {
+        if (!is_still(rank, before)) continue;
+        Seen seen = seen_.at(rank);
+        seen.since = then.since;
+        still.emplace(rank, seen);
+    }
+    return still;
 }
 
 std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& now,
@@ -184,14 +231,14 @@ std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& no
     std::map<std::string, std::string> words;
     bool any_may_differ = false;
     const bool any_poll = any_polls(before, now);
+    found.may_end_job = !any_poll;  // it might be that who is to blame has no part in the call
     for (const auto& [rank, waiting] : now.waiting) {
         calls[waiting.call.name].push_back(rank);
         words[waiting.call.name] = waiting.call.words();
         any_may_differ = any_may_differ || may_differ(waiting.call.name);
         found.waiting.push_back(rank);
-        // Many bytes may be under way; of a GPU little is known.
-        const bool may_go_on = waiting.call.on_gpu || (!any_poll && computes(rank, before, now));
-        found.may_end_job = found.may_end_job && !may_go_on;
+        // Many bytes may be under way.
+        found.may_end_job = found.may_end_job && !computes(rank, before, now);
     }
     const bool bytes_move = !found.may_end_job;
     std::string all_calls;
@@ -206,9 +253,14 @@ std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& no
         found.in_debugger = found.in_debugger || (is_held && rank.process.tracer != 0);
         // It may have much to do that the others have to wait for.
         const bool is_busy = !is_held && computes(rank.rank, before, now);
-        found.may_end_job = found.may_end_job && !is_busy;
-        if (any_poll && !is_still(rank.rank, before)) return std::nullopt;  // it may be slow
-        if (found.ranks.size() <= most_ranks_described) lines += line_of(rank, is_busy);
+        const bool on_gpu = rank.call && rank.call->on_gpu;
+        found.may_end_job = found.may_end_job && !is_busy && !on_gpu;
+        if (any_poll && (is_busy || !is_still(rank.rank, before))) return std::nullopt;
+        if (found.ranks.size() > most_ranks_described) continue;
+        lines += line_of(rank, is_busy);
+        if (any_poll) {
+            lines += "; it has not run for " + time_since(before.still.at(rank.rank).since, now.at);
+        }
     }
     if (found.ranks.size() > most_ranks_described) lines += "\n  ...";
     if (!found.ranks.empty()) {
@@ -280,24 +332,27 @@ void StackJudge::judge(Time now, std::span<const RankReading> ranks,
     auto reading = take(now, ranks);
     if (!first_ || !reading) {
         first_ = std::move(reading);
+        pairs_ = 0;
         return;
     }
     const Reading before = *std::exchange(first_, std::nullopt);
     if (has_run(before, *reading)) return;
-    Time since = before.at;
+    Time since = before.begun;
     for (const auto& [rank, waiting] : before.waiting) since = std::min(since, waiting.since);
-    // Who polls does not tell since when; the others have stood still for as long.
-    if (any_polls(before, *reading)) {
-        for (const auto& [rank, still] : before.still) since = std::min(since, still.since);
-    }
     auto found = find(before, *reading, ranks, ended, time_since(since, now));
     if (!found) return;
+    const bool any_poll = any_polls(before, *reading);
+    reading->begun = since;
+    reading->still = any_poll ? still_since(before) : std::map<int, Seen>{};
+    if (any_poll && ++pairs_ < pairs_of_polls) {
+        first_ = std::move(reading);
+        return;
+    }
     found->since = since;
     last_ = *std::move(reading);
-    last_.still.clear();
-    if (any_polls(before, last_)) {
-        for (const int rank : found->ranks) last_.still[rank] = seen_[rank];
-    }
+    std::erase_if(last_.still, [&](const auto& one) {
+        return !std::ranges::binary_search(found->ranks, one.first);
+    });
     verdict_ = std::move(found);
 }
 

@@ -41,13 +41,14 @@ protected:
         for (const int rank : {2 * host, 2 * host + 1}) {
             if (ended.contains(rank)) continue;
             for (const bool is_of_first : {true, false}) {
-                message.threads.push_back({.rank = rank,
-                                           .pid = 100 + rank,
-                                           .is_of_first = is_of_first,
-                                           .runs = {.switches = switches.at(at(rank))},
-                                           .looks = 4,
-                                           .waits = waits.at(at(rank)),
-                                           .use = is_of_first ? use(rank) : std::nullopt});
+                message.threads.push_back(
+                    {.rank = rank,
+                     .pid = 100 + rank,
+                     .is_of_first = is_of_first,
+                     .runs = {.switches = switches.at(at(rank)), .cpu = polled(rank)},
+                     .looks = 4,
+                     .waits = waits.at(at(rank)),
+                     .use = is_of_first ? use(rank) : std::nullopt});
             }
         }
         return message;
@@ -70,7 +71,7 @@ protected:
                 .process = {.pid = 100 + rank, .state = 'S', .cpu_time = cpu, .waits_in = "futex"}};
             if (calls(rank)) {
                 one.call = StackCall{"all_reduce", "train.py:9", one.pid};
-                one.runs = ThreadRuns{.switches = switches.at(at(rank))};
+                one.runs = ThreadRuns{.switches = switches.at(at(rank)), .cpu = polled(rank)};
             }
             message.ranks.push_back(std::move(one));
         }
@@ -105,6 +106,7 @@ protected:
     }
     static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+    std::function<std::chrono::nanoseconds(int)> polled = [](int) { return 0ns; };
     std::function<std::optional<ProcessUse>(int)> use = [](int) { return std::nullopt; };
     SilentInquiry::Time now{1h};
     SilentInquiry inquiry;
@@ -295,6 +297,24 @@ TEST_F(SilentInquiryTest, ForgetsAllWithTheRound) {
     asked = 0;
     let_pass(600s);
     EXPECT_EQ(asked, 0) << "that is told of the round before";
+}
+
+TEST_F(SilentInquiryTest, BlamesTheRankThatOthersPollFor) {
+    polled = [&](int rank) { return rank == 3 ? 0ns : now.time_since_epoch() / 2; };
+    on_reading = [&] { read_at = now + 5h; };  // by their clocks
+    let_pass(60s);
+    EXPECT_EQ(asked, StackJudge::pairs_of_polls + 1);
+    ASSERT_TRUE(inquiry.verdict());
+    EXPECT_THAT(inquiry.verdict()->ranks, ElementsAre(3));
+    EXPECT_THAT(inquiry.verdict()->waiting, ElementsAre(0, 1, 2));
+    EXPECT_THAT(inquiry.verdict()->text, HasSubstr("\n  rank 3 (h2, pid 103) sleeps in futex, in "
+                                                   "load (train.py:5); it has not run for "));
+    EXPECT_FALSE(inquiry.verdict()->may_end_job);
+    let_pass(1h);
+    EXPECT_TRUE(inquiry.verdict());
+    switches[3] += 30;
+    let_pass(40s);
+    EXPECT_FALSE(inquiry.verdict());
 }
 
 TEST_F(SilentInquiryTest, SaysOnceOfWhichRanksNothingIsKnown) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,6 +55,7 @@ protected:
         std::vector<RankRuns> threads;
         for (int rank = 0; rank < size; ++rank) {
             if (std::ranges::count(ended, rank) > 0) continue;
+            if (std::ranges::count(who_poll, rank) > 0) poll(rank, 1s);
             for (const bool is_of_first : {true, false}) {
                 threads.push_back(
                     {.rank = rank, .is_of_first = is_of_first, .runs = runs[at(rank)]});
@@ -87,6 +89,7 @@ protected:
             RankReading& reading = ranks.emplace_back(reading_of(one));
             reading.process = states[at(one.rank)];
             reading.runs = runs[at(one.rank)];
+            reading.at = now;
         }
         judge.judge(now, ranks, ended);
     }
@@ -96,18 +99,28 @@ protected:
         EXPECT_TRUE(let_pass(5s));
         read_once(stacks);
     }
+    // As often as it takes where some poll.
+    void read_again_and_again(const std::vector<RankStacks>& stacks) {
+        for (int i = 0; i < StackJudge::pairs_of_polls; ++i) {
+            read_once(stacks);
+            EXPECT_FALSE(judge.verdict()) << i;
+            EXPECT_TRUE(let_pass(5s));
+        }
+        read_once(stacks);
+    }
     static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
     static std::vector<RankStacks> all_in(const std::string& call) {
         return {in_call(0, call, "train.py:9"), in_call(1, call, "train.py:9"),
                 in_call(2, call, "train.py:9")};
     }
-    static std::vector<RankStacks> without_1() {
-        return {in_call(0, "all_reduce", "train.py:9"), elsewhere(1),
-                in_call(2, "all_reduce", "train.py:9")};
+    std::vector<RankStacks> without_1() const {
+        return {in_call(0, "all_reduce", line), elsewhere(1), in_call(2, "all_reduce", line)};
     }
 
     Verdict::Time now{1h};
     int size = 3;
+    std::vector<int> who_poll;        // all the time
+    std::string line = "train.py:9";  // of the call
     std::array<ThreadRuns, 4> runs;
     std::vector<ProcessState> states;
     std::vector<int> ended;
@@ -315,68 +328,94 @@ TEST_F(StackJudgeTest, SaysNothingWhereOneIsNotReadAsWellAsTheOthers) {
 
 // As in MPI's calls: they compute all the time, and never sleep.
 TEST_F(StackJudgeTest, WhoPollsWaitsWhereTheOneToBlameStandsStill) {
-    const auto wait = [&](std::chrono::seconds time) {
-        bool wanted = false;
-        for (; time > 0s; time -= 1s) {
-            poll(0, 1s);
-            poll(2, 1s);
-            wanted = let_pass(1s) || wanted;
-        }
-        return wanted;
-    };
-    EXPECT_TRUE(wait(31s));
-    read_once(without_1());
-    EXPECT_TRUE(wait(5s));
-    read_once(without_1());
+    who_poll = {0, 2};
+    EXPECT_TRUE(let_pass(31s));
+    read_again_and_again(without_1());
     ASSERT_TRUE(judge.verdict());
     EXPECT_EQ(judge.verdict()->kind, Kind::missing);
     EXPECT_THAT(judge.verdict()->ranks, ElementsAre(1));
     EXPECT_THAT(judge.verdict()->waiting, ElementsAre(0, 2));
-    EXPECT_TRUE(judge.verdict()->may_end_job);
-    run(1, 8);  // as users who look make it
-    EXPECT_FALSE(wait(1h));
+    EXPECT_FALSE(judge.verdict()->may_end_job) << "it might have no part in the call";
+    EXPECT_EQ(judge.verdict()->text,
+              "rank 1 holds up ranks 0, 2, in all_reduce (train.py:9), since 15 s\n"
+              "  rank 1 (pid 101) sleeps in futex, in load (train.py:5); it has not run for 45 s");
+    for (int hour = 0; hour < 10; ++hour) {  // users look
+        for (int rank = 0; rank < 3; ++rank) run(rank, 8);
+        EXPECT_FALSE(let_pass(1h));
+    }
     EXPECT_TRUE(judge.verdict());
-    run(1, 20);
-    EXPECT_FALSE(wait(1s));
-    EXPECT_FALSE(judge.verdict()) << "it goes on, whatever those do that poll";
 }
 
-TEST_F(StackJudgeTest, WhoPollsAndSleepsBetweenCallsGoesOn) {
-    EXPECT_TRUE(let_pass(31s));
-    read_once(without_1());
-    EXPECT_TRUE(let_pass(5s));
-    poll(0, 5s);
-    runs[0].sleeps += 20;
-    read_once(without_1());
-    EXPECT_FALSE(judge.verdict());
+TEST_F(StackJudgeTest, WhoPollsWaitsNoLongerThanTheOneToBlameStandsStill) {
+    const std::vector<std::function<void()>> ends{
+        [&] { run(1, 30); },
+        [&] { runs[1].cpu += 1s; },  // on a processor of its own
+        [&] { ended = {1}; },
+        [&] { runs[0].sleeps += 20; },
+    };
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+        SCOPED_TRACE(i);
+        judge = StackJudge();
+        ended.clear();
+        who_poll = {0, 2};
+        EXPECT_TRUE(let_pass(31s));
+        read_again_and_again(without_1());
+        ASSERT_TRUE(judge.verdict());
+        ends[i]();
+        let_pass(20s);
+        EXPECT_FALSE(judge.verdict());
+    }
+}
+
+TEST_F(StackJudgeTest, WhoPollsNowAndThenGoesOn) {
+    const std::vector<std::function<void()>> between{
+        [&] { runs[0].sleeps += 20; },
+        [&] { runs[0].cpu -= 4900ms; },  // it has slept for most of the time
+        [&] { run(1, 20); },
+        [&] { runs[1].cpu += 5s; },
+        [&] { states[1].cpu_time += 5s; },  // in another thread, for which the first one waits
+        [&] { line = "train.py:12"; },
+    };
+    for (std::size_t i = 0; i < between.size(); ++i) {
+        SCOPED_TRACE(i);
+        judge = StackJudge();
+        who_poll = {0};
+        EXPECT_TRUE(let_pass(31s));
+        read_once(without_1());
+        EXPECT_TRUE(let_pass(5s));
+        read_once(without_1());
+        EXPECT_TRUE(let_pass(5s));
+        between[i]();
+        read_once(without_1());
+        let_pass(5s);
+        read_once(without_1());
+        EXPECT_FALSE(judge.verdict());
+        line = "train.py:9";
+    }
 }
 
 // It would be said of each job in which one has more to do.
 TEST_F(StackJudgeTest, WhoPollsWaitsForNobodyWhoComputes) {
     std::vector<RankStacks> stacks = without_1();
-    stacks.push_back(elsewhere(3));  // has stood still for long, as does 1
+    stacks.push_back(elsewhere(3));  // has stood still for long
     size = 4;
-    for (const int busy : {1, 3}) {
-        for (const std::uint64_t times : {20U, 0U}) {
-            SCOPED_TRACE(busy);
-            judge = StackJudge();
-            EXPECT_TRUE(let_pass(31s));
-            read_once(stacks);
-            poll(0, 5s);
-            run(busy, times);
-            EXPECT_TRUE(let_pass(5s));
-            read_once(stacks);
-            EXPECT_EQ(judge.verdict().has_value(), times == 0);
-        }
+    who_poll = {0, 1, 2};
+    EXPECT_TRUE(let_pass(31s));
+    for (int i = 0; i < 4; ++i) {
+        read_once(stacks);
+        let_pass(5s);
     }
+    EXPECT_FALSE(judge.verdict());
 }
 
 TEST_F(StackJudgeTest, AllInOneCallThatPollMayGoOn) {
+    size = 4;  // one of which is not read, as it is about to end
+    who_poll = {0, 1, 2};
     EXPECT_TRUE(let_pass(31s));
-    read_once(all_in("MPI_Allreduce"));
-    EXPECT_TRUE(let_pass(5s));
-    poll(1, 5s);
-    read_once(all_in("MPI_Allreduce"));
+    for (int i = 0; i < 4; ++i) {
+        read_once(all_in("MPI_Allreduce"));
+        let_pass(5s);
+    }
     EXPECT_FALSE(judge.verdict());
 }
 
@@ -388,11 +427,11 @@ TEST_F(StackJudgeTest, WhoWaitsForItsGpuWaitsForWhoStandsStill) {
         return stacks;
     };
     EXPECT_TRUE(let_pass(31s));
-    read({waits_for_gpu(0), elsewhere(1), waits_for_gpu(2)});
+    read_again_and_again({waits_for_gpu(0), elsewhere(1), waits_for_gpu(2)});
     ASSERT_TRUE(judge.verdict());
     EXPECT_EQ(judge.verdict()->text,
-              "rank 1 holds up ranks 0, 2, in a wait for the GPU (train.py:50), since 35 s\n"
-              "  rank 1 (pid 101) sleeps in futex, in load (train.py:5)");
+              "rank 1 holds up ranks 0, 2, in a wait for the GPU (train.py:50), since 45 s\n"
+              "  rank 1 (pid 101) sleeps in futex, in load (train.py:5); it has not run for 45 s");
     EXPECT_FALSE(judge.verdict()->may_end_job) << "it may have much to do of its own";
     judge = StackJudge();
     EXPECT_TRUE(let_pass(31s));
@@ -403,6 +442,9 @@ TEST_F(StackJudgeTest, WhoWaitsForItsGpuWaitsForWhoStandsStill) {
           in_call(2, "barrier", "train.py:9")});
     ASSERT_TRUE(judge.verdict()) << "its GPU may hang";
     EXPECT_THAT(judge.verdict()->ranks, ElementsAre(0));
+    EXPECT_THAT(judge.verdict()->text,
+                HasSubstr("\n  rank 0 (pid 100) waits for its GPU, in step"));
+    EXPECT_FALSE(judge.verdict()->may_end_job);
 }
 
 TEST_F(StackJudgeTest, SaysOnceWhoCannotBeReadAgainAndAgain) {
@@ -457,13 +499,23 @@ TEST(StackCall, IsKnownByNamesOfFunctions) {
     EXPECT_FALSE(native("c10d::ProcessGroupGloo::runLoop (libtorch_cpu.so)"));
     EXPECT_FALSE(native("gloo::transport::tcp::Loop::run (libgloo.so)"));
     EXPECT_FALSE(reading_of({}).call);
-    EXPECT_FALSE(native("cudaEventSynchronize (libcudart.so)")) << "not of the first thread";
+    EXPECT_FALSE(native("c10d::ProcessGroupMPI::runLoop (libtorch_cpu.so)"));
+    EXPECT_FALSE(native("c10d::TCPStore::get (libtorch_cpu.so)")) << "not of the first thread";
+    EXPECT_FALSE(native("cudaEventSynchronize (libcudart.so)")) << "nor this";
     const auto first = [](const std::string& frame) {
         return reading_of({.pid = 1, .native = {{.tid = 1, .frames = {"ioctl", frame}}}}).call;
     };
     EXPECT_TRUE(first("cuMemcpyDtoHAsync_v2 (libcuda.so.1)")->on_gpu);
     EXPECT_FALSE(first("MPI_Allreduce (libmpi.so.40)")->on_gpu);
     EXPECT_FALSE(first("cuLaunchKernel (libcuda.so.1)"));
+    EXPECT_EQ(first("c10d::TCPStore::get (libtorch_cpu.so)")->words(), "a wait for the store");
+    const ThreadStack of_backward{.tid = 3,
+                                  .frames = {"cudaStreamSynchronize (libcudart.so)",
+                                             "torch::autograd::Engine::thread_main (x)"}};
+    const auto backward = reading_of({.pid = 1, .native = {{.tid = 1}, of_backward}}).call;
+    ASSERT_TRUE(backward);
+    EXPECT_TRUE(backward->on_gpu);
+    EXPECT_EQ(backward->tid, 3);
 }
 
 TEST(StackCall, WithinABackwardIsNamedByIt) {
