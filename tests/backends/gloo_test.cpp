@@ -673,11 +673,7 @@ TEST(GlooBackend, TellsRanksThatDoNotWaitForTheKilledOne) {
     const auto body = [](ddp::testing::RankReporter&, const std::function<ProcessGroup()>& join) {
         const contract::ControlRegion region = ddp::testing::launchers_region();
         ProcessGroup group = join();
-        ddp::testing::mark_in(region, group);
-        if (group.rank() == 2) {
-            ddp::testing::wait_for_marks(region, group);  // afterwards all have left init
-            ::raise(SIGKILL);
-        }
+        ddp::testing::kill_when_all_are_here(region, group, 2);  // and have left init
         std::vector<float> values(10);
         try {
             // 0 waits for 1, which waits for nobody before the barrier.

@@ -155,11 +155,7 @@ TEST(CallSite, IsNamedWhereAPeerDies) {
     const auto body = [](RankReporter&, const std::function<ProcessGroup()>& join) {
         const contract::ControlRegion region = launchers_region();
         ProcessGroup group = join();
-        mark_in(region, group);
-        if (group.rank() == 1) {
-            wait_for_marks(region, group);  // afterwards all ranks have left init
-            ::raise(SIGKILL);
-        }
+        kill_when_all_are_here(region, group, 1);  // and have left init
         expect_own_line(group, start_barrier);
         EXPECT_THROW(group.barrier().wait(), PeerError);
     };

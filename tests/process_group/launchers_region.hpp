@@ -6,6 +6,7 @@
 
 #include <ddp/process_group.hpp>
 
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -36,6 +37,15 @@ inline void wait_for_marks(const contract::ControlRegion& region, const ProcessG
             std::this_thread::sleep_for(std::chrono::milliseconds{1});
         }
     }
+}
+
+// Ends `dying` by SIGKILL once all ranks have come here: none is within a call before any more.
+inline void kill_when_all_are_here(const contract::ControlRegion& region, const ProcessGroup& group,
+                                   int dying) {
+    mark_in(region, group);
+    if (group.rank() != dying) return;
+    wait_for_marks(region, group);
+    ::raise(SIGKILL);
 }
 
 }  // namespace ddp::testing

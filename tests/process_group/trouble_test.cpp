@@ -49,11 +49,7 @@ void name_who_is_gone(Backend backend, const std::vector<int>& hosts = {}) {
         ProcessGroup group = join();
         EXPECT_EQ(process_group::GroupAccess(group).find_trouble("nothing"), nullptr);
         group.barrier().wait();
-        mark_in(region, group);
-        if (group.rank() == 1) {
-            wait_for_marks(region, group);
-            ::raise(SIGKILL);
-        }
+        kill_when_all_are_here(region, group, 1);
         if (group.rank() == 2) std::this_thread::sleep_for(50ms);  // either order is right
         expect_rank_1_blamed(wait_for_trouble(group));
         process_group::GroupAccess(group).pass_on_trouble();

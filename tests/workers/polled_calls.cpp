@@ -1,5 +1,4 @@
-// What polling_worker calls: nobody ever comes. Of a name by which the launcher knows that ranks
-// may communicate.
+// What polling_worker calls: nobody ever comes.
 namespace {
 
 volatile bool has_come = false;

@@ -12,7 +12,7 @@ namespace {
 
 // Who is asked again and again need not raise an alarm.
 constexpr std::chrono::seconds silent_when_asked{1};
-// Of the processes of ranks that record nothing; more seldom than the judge asks for it.
+// The judge compares what processes have used over stretches of eight seconds or more.
 constexpr std::chrono::seconds between_uses{4};
 
 }  // namespace

@@ -67,6 +67,12 @@ bool may_differ(std::string_view name) {
     return std::ranges::find(names, name) != names.end();
 }
 
+std::string joined(const std::map<std::string, std::string>& words) {
+    std::string all;
+    for (const auto& [name, text] : words) all += (all.empty() ? "" : ", ") + text;
+    return all;
+}
+
 }  // namespace
 
 // It went on by itself: such a wait is no news in this job any more.
@@ -222,27 +228,66 @@ std::map<int, StackJudge::Seen> StackJudge::still_since(const Reading& before) c
     return still;
 }
 
+// By what the calls are called; of each the place in one rank's program.
+std::map<std::string, std::string> StackJudge::words_of_calls(const Reading& now) {
+    std::map<std::string, std::string> words;
+    for (const auto& [rank, waiting] : now.waiting) {
+        words[waiting.call.name] = waiting.call.words();
+    }
+    return words;
+}
+
+// All wait: for one that has ended, or for each other.
+std::optional<Verdict> StackJudge::find_among_waiting(Verdict found, const Reading& now,
+                                                      const std::vector<int>& ended,
+                                                      const std::string& how_long) {
+    std::map<std::string, std::vector<int>> calls;  // by what they are called
+    for (const auto& [rank, waiting] : now.waiting) calls[waiting.call.name].push_back(rank);
+    found.ranks = found.waiting;
+    if (!ended.empty()) {
+        found.kind = Verdict::Kind::ahead;
+        found.text =
+            name_ranks(found.ranks) + (found.ranks.size() == 1 ? " has" : " have") + " been in " +
+            joined(words_of_calls(now)) + " for " + how_long + "; " + name_ranks(ended) +
+            (ended.size() == 1 ? " never will be: it has" : " never will be: they have") + " ended";
+    } else if (calls.size() == 1) {
+        found.kind = Verdict::Kind::stuck;
+        found.text = "all ranks have been in " + joined(words_of_calls(now)) + " for " + how_long +
+                     ", and none gets on: their arguments differ, or the network fails";
+    } else if (std::ranges::any_of(calls, [](const auto& one) { return may_differ(one.first); })) {
+        return std::nullopt;
+    } else {
+        found.kind = Verdict::Kind::mismatch;
+        std::size_t most = 0;
+        for (const auto& [name, some] : calls) most = std::max(most, some.size());
+        const auto has_most = [&](const auto& one) { return one.second.size() == most; };
+        if (std::ranges::count_if(calls, has_most) == 1) {
+            std::erase_if(found.ranks, [&](int rank) {
+                return has_most(*calls.find(now.waiting.at(rank).call.name));
+            });
+        }
+        std::string lines;
+        for (const auto& [name, some] : calls) {
+            lines += "\n  " + name_ranks(some) + ": " + words_of_calls(now).at(name);
+        }
+        found.text = "the ranks have called different things, and wait for each other since " +
+                     how_long + ":" + lines;
+    }
+    return found;
+}
+
 std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& now,
                                         std::span<const RankReading> ranks,
                                         const std::vector<int>& ended,
                                         const std::string& how_long) const {
     Verdict found;
-    std::map<std::string, std::vector<int>> calls;  // by what they are called
-    std::map<std::string, std::string> words;
-    bool any_may_differ = false;
     const bool any_poll = any_polls(before, now);
     found.may_end_job = !any_poll;  // it might be that who is to blame has no part in the call
     for (const auto& [rank, waiting] : now.waiting) {
-        calls[waiting.call.name].push_back(rank);
-        words[waiting.call.name] = waiting.call.words();
-        any_may_differ = any_may_differ || may_differ(waiting.call.name);
         found.waiting.push_back(rank);
         // Many bytes may be under way.
         found.may_end_job = found.may_end_job && !computes(rank, before, now);
     }
-    const bool bytes_move = !found.may_end_job;
-    std::string all_calls;
-    for (const auto& [name, text] : words) all_calls += (all_calls.empty() ? "" : ", ") + text;
     bool all_are_held = true;
     std::string lines;
     for (const RankReading& rank : ranks) {
@@ -265,46 +310,21 @@ std::optional<Verdict> StackJudge::find(const Reading& before, const Reading& no
     if (found.ranks.size() > most_ranks_described) lines += "\n  ...";
     if (!found.ranks.empty()) {
         found.kind = all_are_held ? Verdict::Kind::held : Verdict::Kind::missing;
-        found.text = who_holds_up_whom(found.ranks, found.waiting) + ", in " + all_calls +
-                     ", since " + how_long + lines;
+        found.text = who_holds_up_whom(found.ranks, found.waiting) + ", in " +
+                     joined(words_of_calls(now)) + ", since " + how_long + lines;
         return found;
     }
-    if (bytes_move || any_poll) return std::nullopt;
-    found.ranks = found.waiting;
-    if (!ended.empty()) {
-        found.kind = Verdict::Kind::ahead;
-        found.text = name_ranks(found.ranks) + (found.ranks.size() == 1 ? " has" : " have") +
-                     " been in " + all_calls + " for " + how_long + "; " + name_ranks(ended) +
-                     (ended.size() == 1 ? " never will be: it has" : " never will be: they have") +
-                     " ended";
-    } else if (calls.size() == 1) {
-        found.kind = Verdict::Kind::stuck;
-        found.text = "all ranks have been in " + all_calls + " for " + how_long +
-                     ", and none gets on: their arguments differ, or the network fails";
-    } else if (any_may_differ) {
-        return std::nullopt;
-    } else {
-        found.kind = Verdict::Kind::mismatch;
-        std::size_t most = 0;
-        for (const auto& [name, some] : calls) most = std::max(most, some.size());
-        const auto has_most = [&](const auto& one) { return one.second.size() == most; };
-        if (std::ranges::count_if(calls, has_most) == 1) {
-            std::erase_if(found.ranks, [&](int rank) {
-                return has_most(*calls.find(now.waiting.at(rank).call.name));
-            });
-        }
-        for (const auto& [name, some] : calls) {
-            lines += "\n  " + name_ranks(some) + ": " + words[name];
-        }
-        found.text = "the ranks have called different things, and wait for each other since " +
-                     how_long + ":" + lines;
-    }
-    return found;
+    if (!found.may_end_job) return std::nullopt;  // they may go on
+    return find_among_waiting(std::move(found), now, ended, how_long);
 }
 
 // A reason that is there once may pass: a thread that does not stop in time.
 void StackJudge::note_unread(std::span<const RankReading> ranks) {
     const bool any_in_python = std::ranges::any_of(ranks, &RankReading::in_python);
+    // Else nobody is known to wait.
+    const bool is_worth_saying =
+        std::ranges::any_of(ranks, [](const RankReading& rank) { return rank.call.has_value(); }) ||
+        std::ranges::none_of(ranks, &RankReading::is_whole);
     const std::map<int, std::string> before = std::exchange(problems_, {});
     UnreadRanks unread;
     std::string lines;
@@ -318,11 +338,11 @@ void StackJudge::note_unread(std::span<const RankReading> ranks) {
         if (unread.ranks.size() > most_ranks_described) continue;
         lines += begin_of_line(rank.rank, rank.host, rank.pid) + ": " + rank.problem;
     }
-    if (unread.ranks.empty() || has_told_unread_) return;
+    if (unread.ranks.empty() || !is_worth_saying || has_told_unread_) return;
     if (unread.ranks.size() > most_ranks_described) lines += "\n  ...";
     has_told_unread_ = true;
     unread.text = "whether the job hangs cannot be told: the stacks of " +
-                  name_ranks(unread.ranks) + " cannot be read" + lines;
+                  name_ranks(unread.ranks) + " are not known in full" + lines;
     unread_ = std::move(unread);
 }
 

@@ -3,8 +3,7 @@
 // which is in a collective, and has not run between the two readings, wait; those that are in none,
 // or of different ones the few, are to blame. Those that poll in one (MPI), or for their GPU
 // (NCCL), wait where they are at the same place in four readings, and who is to blame has not run
-// for long.
-// The judge itself is pure.
+// for long. The judge itself is pure.
 // Invariant: nothing is said where a thread that waits has run since, but one that polls all the
 // time, or where a rank has not been read as well as the others.
 #pragma once
@@ -51,7 +50,7 @@ public:
     void forget() { *this = StackJudge(); }
     // As long as all who wait live, and none has run; where some poll, nor who is to blame.
     const std::optional<Verdict>& verdict() const { return verdict_; }
-    // Why nothing is ever said, though readings are wanted; once, mostly nothing.
+    // Why nothing is ever said where ranks are in a call, or none can be read: once.
     std::optional<UnreadRanks> take_unread() { return std::exchange(unread_, std::nullopt); }
 
 private:
@@ -84,6 +83,10 @@ private:
     static bool any_polls(const Reading& before, const Reading& now);
     std::map<int, Seen> still_since(const Reading& before) const;
     bool is_still(int rank, const Reading& before) const;
+    static std::map<std::string, std::string> words_of_calls(const Reading& now);
+    static std::optional<Verdict> find_among_waiting(Verdict found, const Reading& now,
+                                                     const std::vector<int>& ended,
+                                                     const std::string& how_long);
     std::optional<Verdict> find(const Reading& before, const Reading& now,
                                 std::span<const RankReading> ranks, const std::vector<int>& ended,
                                 const std::string& how_long) const;
@@ -100,7 +103,7 @@ private:
     int pairs_ = 0;                 // that agree so far
     Reading last_;                  // of the verdict; still: who must not run as long as it holds
     std::optional<Verdict> verdict_;
-    std::map<int, std::string> problems_;  // of ranks, in the last reading that told nothing
+    std::map<int, std::string> problems_;  // of ranks that the last reading has not read well
     bool has_told_unread_ = false;
     std::optional<UnreadRanks> unread_;
 };

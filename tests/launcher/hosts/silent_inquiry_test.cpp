@@ -320,7 +320,7 @@ TEST_F(SilentInquiryTest, BlamesTheRankThatOthersPollFor) {
 TEST_F(SilentInquiryTest, SaysOnceOfWhichRanksNothingIsKnown) {
     problem = [](int rank) { return rank == 3 ? "libdw is not there" : ""; };
     EXPECT_THAT(let_pass(600s), ElementsAre("whether the job hangs cannot be told: the stacks of "
-                                            "rank 3 cannot be read\n"
+                                            "rank 3 are not known in full\n"
                                             "  rank 3 (h2, pid 103): libdw is not there"));
     EXPECT_THAT(concerned, ElementsAre(silent_hosts[1]));
     EXPECT_FALSE(inquiry.verdict());

@@ -239,6 +239,21 @@ TEST(StackReader, SaysWhyThereIsNothing) {
     EXPECT_TRUE(counter.moves());
 }
 
+// They stand still for nobody, and that is no failure.
+TEST(StackReader, OfProgramsThatDoNotCommunicateNothingIsRead) {
+    Counter counter;
+    const Program program(counter);
+    StackReader reader;
+    reader.begin(Clock::now(), {{7, program.pid()}}, 30s, StackReader::Whom::who_may_communicate);
+    std::optional<std::vector<RankStacks>> all;
+    while (!(all = reader.take(Clock::now()))) std::this_thread::sleep_for(5ms);
+    ASSERT_EQ(all->size(), 1U);
+    EXPECT_EQ(all->at(0).rank, 7);
+    EXPECT_EQ(all->at(0).pid, program.pid());
+    EXPECT_EQ(all->at(0).problem, "");
+    EXPECT_TRUE(all->at(0).native.empty() && !all->at(0).has_all_native);
+}
+
 TEST(StackReader, WhatIsNotReadInTimeIsSaidToBe) {
     Counter counter;
     const Program program(counter);

@@ -346,6 +346,16 @@ TEST_F(StackJudgeTest, WhoPollsWaitsWhereTheOneToBlameStandsStill) {
     EXPECT_TRUE(judge.verdict());
 }
 
+TEST_F(StackJudgeTest, WhoPollsWaitsForWhoIsStopped) {
+    who_poll = {0, 2};
+    states[1].state = 'T';
+    EXPECT_TRUE(let_pass(31s));
+    read_again_and_again(without_1());
+    ASSERT_TRUE(judge.verdict());
+    EXPECT_EQ(judge.verdict()->kind, Kind::held);
+    EXPECT_THAT(judge.verdict()->text, HasSubstr("\n  rank 1 (pid 101) is stopped (SIGSTOP)"));
+}
+
 TEST_F(StackJudgeTest, WhoPollsWaitsNoLongerThanTheOneToBlameStandsStill) {
     const std::vector<std::function<void()>> ends{
         [&] { run(1, 30); },
@@ -465,10 +475,28 @@ TEST_F(StackJudgeTest, SaysOnceWhoCannotBeReadAgainAndAgain) {
     ASSERT_TRUE(unread);
     EXPECT_THAT(unread->ranks, ElementsAre(1));
     EXPECT_EQ(unread->text,
-              "whether the job hangs cannot be told: the stacks of rank 1 cannot be read\n"
+              "whether the job hangs cannot be told: the stacks of rank 1 are not known in full\n"
               "  rank 1 (pid 101): not permitted");
     EXPECT_FALSE(read_with("not permitted")) << "it is known by now";
     EXPECT_FALSE(judge.verdict());
+}
+
+TEST_F(StackJudgeTest, SaysNothingOfWhoCannotBeReadWhereNobodyIsKnownToWait) {
+    std::vector<RankStacks> stacks{elsewhere(0), elsewhere(1), elsewhere(2)};
+    const auto read_twice = [&] {
+        for (int i = 0; i < 2; ++i) {
+            EXPECT_TRUE(let_pass(1200s));
+            read_once(stacks);
+        }
+        return judge.take_unread().has_value();
+    };
+    stacks[1].has_all_native = false;
+    stacks[1].problem = "64 of its 80 threads";
+    EXPECT_FALSE(read_twice());
+    for (RankStacks& one : stacks) one = {.rank = one.rank, .pid = one.pid};
+    EXPECT_FALSE(read_twice()) << "programs of which nothing is known";
+    for (RankStacks& one : stacks) one.problem = "libdw is not there";
+    EXPECT_TRUE(read_twice());
 }
 
 TEST_F(StackJudgeTest, SaysWhoHasNoPySpyWhereOthersHaveOne) {
